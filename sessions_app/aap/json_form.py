@@ -15,7 +15,7 @@ from sessions_app.core.base.errors import AnswersFull, PositionPruned
 from sessions_app.core.log import feed
 from sessions_app.core.records import stored_messages
 from sessions_app.core.records.stored_messages import Line
-from sessions_app.core.tenancy import key_watch, quotas
+from sessions_app.core.tenancy import key_watch, usage_entries
 from sessions_app.core.tenancy.key_watch import Slot
 from sessions_app.core.turns import Accepted
 
@@ -57,7 +57,7 @@ async def body(
                     reason = await database.run_for(slot.caller.tenant, turns.stop_reason_of_run, accepted.turn_id, accepted.run)
                 if not entered and reason is None:
                     raise
-        size = await database.run_for(slot.caller.tenant, quotas.bytes_of_run, accepted.turn_id, accepted.run)
+        size = await database.run_for(slot.caller.tenant, usage_entries.bytes_of_run, accepted.turn_id, accepted.run)
         while not _has_room(size):
             # The status is sent already, so the answer waits until clients have read other answers.
             yield KEEP_ALIVE

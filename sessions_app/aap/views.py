@@ -37,7 +37,7 @@ from sessions_app.core.log import journal
 from sessions_app.core.records import stored_messages
 from sessions_app.core.records.stored_messages import Line
 from sessions_app.core.sessions import creating, deleting, listing
-from sessions_app.core.tenancy import access, agents, key_watch, quotas
+from sessions_app.core.tenancy import access, agents, key_watch, quotas, usage_entries
 from sessions_app.core.tenancy.key_watch import Slot
 from sessions_app.core.tenancy.quotas import Quota
 from sessions_app.core.turns import Accepted
@@ -299,7 +299,7 @@ def history_document(caller: Caller, session: Session, kind: HistoryKind) -> Doc
     spec = _spec_if_any(caller, session)
     if spec is not None and kind not in spec.history:
         raise HistoryKindUndeclared(kind)
-    byte_budget.reserve(quotas.bytes_of_session(session))
+    byte_budget.reserve(usage_entries.bytes_of_session(session))
     return v3.history(kind, stored_messages.read(session, kind))
 
 

@@ -23,15 +23,15 @@ from sessions_app.models.tenant import Tenant
 from sessions_app.models.terminal import Terminal, TerminalScreen, TerminalService, TerminalState
 from sessions_app.models.tool_call import OPEN_CALL_STATES, CallRunner, CallState, ToolCall
 from sessions_app.models.turn import LIVE_STATES, TURN_FORMAT, Turn, TurnState
-from sessions_app.models.usage import STANDING, Measure, UsageEntry, UsageTotal
+from sessions_app.models.usage import NO_DAY, Measure, UsageEntry, UsageTotal
 from sessions_app.models.workspace import LONGEST_ROOT, Workspace, WorkspaceTotal
 
 __all__ = [
     "LIVE_STATES",
     "LONGEST_ROOT",
     "LONGEST_URI",
+    "NO_DAY",
     "OPEN_CALL_STATES",
-    "STANDING",
     "TURN_FORMAT",
     "Address",
     "AgentDefinition",

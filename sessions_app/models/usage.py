@@ -10,7 +10,7 @@ from datetime import date
 
 from django.db import models
 
-STANDING = date(1970, 1, 1)
+NO_DAY = date(1970, 1, 1)
 """The day of usage that is counted over all time."""
 
 

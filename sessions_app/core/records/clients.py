@@ -23,7 +23,7 @@ from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import NewEvent
 from sessions_app.core.records import dispatches, session_settings
 from sessions_app.core.records.dispatches import Dispatched
-from sessions_app.core.tenancy import access, quotas
+from sessions_app.core.tenancy import access, quotas, usage_entries
 from sessions_app.models import LIVE_STATES, Session, SessionClient, Turn
 
 _NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
@@ -140,7 +140,7 @@ def join(caller: Caller, session: Session, entry: Entry, *, dispatched: Dispatch
             raise NotPossible("another client is active in this session")
         check_tools(session, session.agent_name, entry.tools)
         before = SessionClient.objects.filter(session=session, client=entry.id).first()
-        with quotas.counting_client_bytes(session) as growth:
+        with usage_entries.counting_client_bytes(session) as growth:
             put(session, entry)
             customizations = _update_customizations(session, None if before is None else before.client, entry)
         quota_check.admit_bytes(growth.bytes)
@@ -174,7 +174,7 @@ def record_leaving(
         request_attention(session.pk)
     tx.append(NewEvent(session.tenant_id, session.pk, dispatches.with_origin(happening, dispatched)))
     if row is not None:
-        with quotas.counting_client_bytes(session):
+        with usage_entries.counting_client_bytes(session):
             customizations = _update_customizations(session, row.client, None)
         for each in customizations:
             tx.append(NewEvent(session.tenant_id, session.pk, each))
@@ -189,7 +189,7 @@ def change_tools(caller: Caller, session: Session, tools: list[dict[str, Any]], 
         if row is None:
             raise NotPossible("you are not the active client of this session")
         check_tools(session, session.agent_name, tools)
-        with quotas.counting_client_bytes(session) as growth:
+        with usage_entries.counting_client_bytes(session) as growth:
             SessionClient.objects.filter(pk=row.pk).update(tools=exact_json.dumps(tools))
         quota_check.admit_bytes(growth.bytes)
         request_attention(session.pk)

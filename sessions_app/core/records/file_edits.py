@@ -26,7 +26,7 @@ from sessions_app.core.base.errors import ContentNotFound, SessionNotFound
 from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.records import addresses
-from sessions_app.core.tenancy import quotas
+from sessions_app.core.tenancy import usage_entries
 from sessions_app.models import FileVersion, Measure, Session, SessionDiffs
 from sessions_app.workspace import paths
 
@@ -143,7 +143,7 @@ def _keep(session: int, contents: Mapping[str, bytes]) -> None:
                     )
                 )
         FileVersion.objects.bulk_create(new)
-        quotas.record(row, Measure.BYTES, sum(each.size for each in new))
+        usage_entries.record(row, Measure.BYTES, sum(each.size for each in new))
 
 
 # --- edits ---

@@ -19,7 +19,7 @@ from agents_app.runtime.messages import Content
 from sessions_app.core.base import raw_sql
 from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.base.raw_sql import Statement
-from sessions_app.core.tenancy import quotas
+from sessions_app.core.tenancy import usage_entries
 from sessions_app.models import (
     LIVE_STATES,
     CallRunner,
@@ -96,7 +96,7 @@ def message(
             at,
         ),
     )
-    return [insert, quotas.bytes_stored(ref.tenant, ref.session, quotas.size(text, provider_data))]
+    return [insert, usage_entries.bytes_stored(ref.tenant, ref.session, usage_entries.size(text, provider_data))]
 
 
 def extend_partial_message(ref: StepRef, before: Content, content: Content) -> None:
@@ -108,8 +108,8 @@ def extend_partial_message(ref: StepRef, before: Content, content: Content) -> N
     )
     text = exact_json.dumps(content)
     if Message.objects.filter(pk__in=list(newest)).update(content=text):
-        grown = quotas.size(text) - quotas.size(exact_json.dumps(before))
-        raw_sql.execute([quotas.bytes_stored(ref.tenant, ref.session, grown)])
+        grown = usage_entries.size(text) - usage_entries.size(exact_json.dumps(before))
+        raw_sql.execute([usage_entries.bytes_stored(ref.tenant, ref.session, grown)])
 
 
 def compacted(tenant: int, session: int, through: int, summary: str | None, at: datetime) -> Statement:

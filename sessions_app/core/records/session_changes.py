@@ -24,7 +24,7 @@ from sessions_app.core.log.journal.types import NewEvent
 from sessions_app.core.records import clients, dispatches
 from sessions_app.core.records import options as option_values
 from sessions_app.core.records.dispatches import Dispatched
-from sessions_app.core.tenancy import access, agents, quotas
+from sessions_app.core.tenancy import access, agents, usage_entries
 from sessions_app.models import DeferredModel, Form, Measure, OptionValue, Session
 
 Approval = Literal["ask", "auto"]
@@ -106,9 +106,9 @@ def set_model(session: Session, spec: AgentSpec | None, model: str) -> None:
 
 
 def _store_options(session: Session, spec: AgentSpec, values: Mapping[str, str]) -> None:
-    before = quotas.bytes_of_settings(session)
+    before = usage_entries.bytes_of_settings(session)
     option_values.store(session, spec, values)
-    quotas.record(session, Measure.BYTES, quotas.bytes_of_settings(session) - before)
+    usage_entries.record(session, Measure.BYTES, usage_entries.bytes_of_settings(session) - before)
 
 
 # --- settings ------------------------------------------------------------------------------------
@@ -172,6 +172,6 @@ def toggle_customization(caller: Caller, session: Session, uri: str, *, enabled:
         if not any(each["customization"]["uri"] == uri for each in known):
             raise NotPossible("the session has no customization with this URI")
         after = [{**each, "enabled": enabled} if each["customization"]["uri"] == uri else each for each in known]
-        with quotas.counting_client_bytes(session):
+        with usage_entries.counting_client_bytes(session):
             clients.store_customizations(session, after)
         _append(tx, session, Happening(Kind.CUSTOMIZATION_TOGGLED, {"uri": uri, "enabled": enabled}), dispatched)

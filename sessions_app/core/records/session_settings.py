@@ -16,7 +16,7 @@ from sessions_app.core.base.errors import Fault, InvalidInput
 from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.records import options as option_values
-from sessions_app.core.tenancy import agents, definitions, quotas
+from sessions_app.core.tenancy import agents, definitions, usage_entries
 from sessions_app.models import Measure, Session
 
 
@@ -111,7 +111,7 @@ def apply_overrides(session: Session, spec: AgentSpec, overrides: Overrides) -> 
     if found:
         raise InvalidInput(found)
     changes = overrides != Overrides()
-    before = quotas.bytes_of_settings(session) if changes else 0
+    before = usage_entries.bytes_of_settings(session) if changes else 0
     if overrides.tool_refs is not None:
         session.tool_refs = exact_json.dumps(overrides.tool_refs)
     if overrides.client_tools is not None:
@@ -119,7 +119,7 @@ def apply_overrides(session: Session, spec: AgentSpec, overrides: Overrides) -> 
     if changes:
         session.save(update_fields=["tool_refs", "client_tools"])
         option_values.store(session, spec, overrides.options or {})
-        quotas.record(session, Measure.BYTES, quotas.bytes_of_settings(session) - before)
+        usage_entries.record(session, Measure.BYTES, usage_entries.bytes_of_settings(session) - before)
     return definitions.resolve(spec)
 
 

@@ -22,7 +22,7 @@ from sessions_app.core.base import raw_sql
 from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.log import journal
 from sessions_app.core.records import history, options, session_settings, stored_messages
-from sessions_app.core.tenancy import definitions, model_use, quotas
+from sessions_app.core.tenancy import definitions, model_use, quotas, usage_entries
 from sessions_app.models import LIVE_STATES, TURN_FORMAT, ModelUsePurpose, Session
 
 MOST_ATTEMPTS = 6
@@ -309,7 +309,7 @@ def store_usage(of: Source, full_model: str, used: Sequence[Usage]) -> None:
 
 def _usage_statements(of: Source, full_model: str, used: Sequence[Usage]) -> list[Statement]:
     tokens = sum(usage.input_tokens + usage.output_tokens for usage in used)
-    statements = [quotas.tokens_used(of.tenant, of.turn, tokens)] if tokens else []
+    statements = [usage_entries.tokens_used(of.tenant, of.turn, tokens)] if tokens else []
     statements += [
         model_use.one_call(of.tenant, of.public_id, of.turn, of.spec, full_model, usage, ModelUsePurpose.SUMMARY)
         for usage in used

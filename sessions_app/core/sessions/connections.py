@@ -25,7 +25,7 @@ from sessions_app.core.base.events import Kind
 from sessions_app.core.base.identifiers import new_id
 from sessions_app.core.log import journal
 from sessions_app.core.records import clients, live_workers
-from sessions_app.core.tenancy import quotas
+from sessions_app.core.tenancy import usage_entries
 from sessions_app.models import ClientPresence, DispatchRecord, Session, SessionClient
 
 LONGEST_CLIENT = 256
@@ -150,7 +150,7 @@ def _remove(row: int, until: datetime | None) -> bool:
         client = SessionClient.objects.filter(_grace_is_over(), live_workers.not_after(until), pk=row).first()
         if client is None:
             return False
-        with nullcontext() if session is None else quotas.counting_client_bytes(session):
+        with nullcontext() if session is None else usage_entries.counting_client_bytes(session):
             client.delete()
         running = None if session is None else turns.fail_calls_of(tx, session, client.client, GONE)
     turns.tell_worker_of_answer(running)

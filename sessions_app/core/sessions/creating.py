@@ -30,7 +30,7 @@ from sessions_app.core.records import options as session_options
 from sessions_app.core.records.idempotency import EarlierResult, IdempotencyKey
 from sessions_app.core.records.session_changes import Approval
 from sessions_app.core.sessions import forking
-from sessions_app.core.tenancy import access, agents, definitions, quotas
+from sessions_app.core.tenancy import access, agents, definitions, quotas, usage_entries
 from sessions_app.core.terminals import access as terminals
 from sessions_app.core.turns import Accepted
 from sessions_app.core.workspaces import making
@@ -249,7 +249,7 @@ def _activate(session: Session, client: clients.Entry) -> None:
     adopted = clients.merged_customizations([], client.id, client.customizations or [])
     if adopted:
         clients.store_customizations(session, adopted)
-    quotas.record(session, Measure.BYTES, quotas.bytes_of_clients(session))
+    usage_entries.record(session, Measure.BYTES, usage_entries.bytes_of_clients(session))
 
 
 # SQL, because applications create sessions as often as turns.
@@ -279,7 +279,7 @@ def _insert(tx: journal.Transaction, caller: Caller, new: NewSession, public_id:
     if new.seed:
         history.add_seed(session, new.seed, {tool["name"] for tool in new.client_tools}, now)
     is_bare = not new.options and not new.seed
-    tx.last([journal.new_tail(session.pk), quotas.session_created(session, bare=is_bare)])
+    tx.last([journal.new_tail(session.pk), usage_entries.session_created(session, bare=is_bare)])
     created = Happening(
         Kind.SESSION_CREATED,
         {"session": public_id, "agent": spec.name, "uri": new.uri or addresses.default(spec.name, public_id)},

@@ -15,7 +15,7 @@ from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import NewEvent
 from sessions_app.core.records import addresses
-from sessions_app.core.tenancy import access, quotas
+from sessions_app.core.tenancy import access, usage_entries
 from sessions_app.core.terminals import disposing as terminals
 from sessions_app.models import LIVE_STATES, DeferredModel, OptionValue, PendingMessage, Session, SessionClient, Turn
 
@@ -29,7 +29,7 @@ def delete(caller: Caller, row: Session) -> None:
 
 def _delete(tx: journal.Transaction, session: Session) -> turns.Stopped | None:
     turns.lock_live_turn(session)
-    counted_upto = quotas.session_deleted(session)
+    counted_upto = usage_entries.session_deleted(session)
     Session.objects.filter(pk=session.pk).update(deleted_at=Now(), client_tools="[]", tool_refs=None)
     OptionValue.objects.filter(session_id=session.pk).delete()
     uri = addresses.of(session)
@@ -37,7 +37,7 @@ def _delete(tx: journal.Transaction, session: Session) -> turns.Stopped | None:
     for rows in (SessionClient, PendingMessage, DeferredModel):
         rows.objects.filter(session_id=session.pk).delete()
     stopped = turns.stop_live_turn(tx, session, turns.Stop(cause="deleted", reason="error"))
-    quotas.late_history_deleted(session, counted_upto)
+    usage_entries.late_history_deleted(session, counted_upto)
     gone = Happening(Kind.SESSION_DELETED, {"session": session.public_id, "agent": session.agent_name, "uri": uri})
     tx.append(NewEvent(session.tenant_id, session.pk, gone))
     counted = Happening(Kind.ACTIVE_SESSIONS_CHANGED, {})

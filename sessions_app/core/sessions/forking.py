@@ -8,7 +8,7 @@ from sessions_app.core.base.content import UNSTORABLE
 from sessions_app.core.base.errors import TurnAlreadyRunning, TurnUnknown
 from sessions_app.core.records import file_edits, history, options
 from sessions_app.core.sessions import truncating
-from sessions_app.core.tenancy import quotas
+from sessions_app.core.tenancy import usage_entries
 from sessions_app.core.workspaces import making
 from sessions_app.models import LIVE_STATES, Measure, Session, Turn
 
@@ -30,7 +30,7 @@ def copy_history(source: Session, copied: Session, end: tuple[int, int]) -> None
     newest = Turn.objects.filter(session=copied).order_by("-pk").values_list("pk", flat=True).first()
     Session.objects.filter(pk=copied.pk).update(title=title, failures_seen_through=newest or 0)
     file_edits.copy(source, copied)
-    quotas.record(copied, Measure.BYTES, quotas.bytes_of_history(copied) + quotas.bytes_of_files(copied))
+    usage_entries.record(copied, Measure.BYTES, usage_entries.bytes_of_history(copied) + usage_entries.bytes_of_files(copied))
 
 
 def options_of(source: Session, spec: AgentSpec) -> dict[str, str]:

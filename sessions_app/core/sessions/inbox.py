@@ -24,7 +24,7 @@ from sessions_app.core.log import broadcast, journal
 from sessions_app.core.log.journal.types import NewEvent
 from sessions_app.core.records import clients, dispatches
 from sessions_app.core.records.dispatches import Dispatched
-from sessions_app.core.tenancy import access, agents, definitions, quotas
+from sessions_app.core.tenancy import access, agents, definitions, quotas, usage_entries
 from sessions_app.models import PendingKind, PendingMessage, Session, Turn, TurnState
 
 __all__ = ["UserMessage", "put", "remove", "reorder"]
@@ -55,7 +55,7 @@ def _changing(caller: Caller, session: Session, dispatched: Dispatched | None) -
         session = access.lock_session(caller, session)
         dispatches.record(caller, dispatched)
         change = _Change(tx, session, dispatched)
-        with quotas.counting_client_bytes(session) as growth:
+        with usage_entries.counting_client_bytes(session) as growth:
             yield change
         asking.admit_bytes(growth.bytes)
         change.live = clients.request_attention(session.pk)

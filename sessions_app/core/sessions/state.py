@@ -25,7 +25,7 @@ from sessions_app.core.records import clients, options, seed_turns, session_sett
 from sessions_app.core.records.seed_turns import SeedTurn
 from sessions_app.core.sessions import entries
 from sessions_app.core.sessions.entries import SessionEntry
-from sessions_app.core.tenancy import access, agent_listings, quotas
+from sessions_app.core.tenancy import access, agent_listings, usage_entries
 from sessions_app.core.turns import stopping
 from sessions_app.models import (
     LIVE_STATES,
@@ -228,7 +228,7 @@ def _ended(session: Session, before: str | None, limit: int) -> Page:
 
 def _reserve(session: Session, rows: QuerySet[Turn], limit: int, *, is_newest: bool) -> None:
     """Reserve memory for these turns, newest first: the bytes of their messages, and of those behind the newest turn."""
-    if quotas.bytes_of_session(session) <= byte_budget.LEAST_RESERVED:
+    if usage_entries.bytes_of_session(session) <= byte_budget.LEAST_RESERVED:
         return
     shown = list(rows.values_list("pk", flat=True)[:limit])
     if not shown and not is_newest:
@@ -238,10 +238,10 @@ def _reserve(session: Session, rows: QuerySet[Turn], limit: int, *, is_newest: b
     first = last = 0
     if len(shown) == limit:
         first = lines.filter(turn_id=shown[-1]).order_by("position").first() or 0
-    size = quotas.bytes_of_history(session, max(0, first - 1))
+    size = usage_entries.bytes_of_history(session, max(0, first - 1))
     if not is_newest:
         last = lines.filter(turn_id=shown[0]).order_by("-position").first() or 0
-        size -= quotas.bytes_of_history(session, last)
+        size -= usage_entries.bytes_of_history(session, last)
     byte_budget.reserve(size)
 
 

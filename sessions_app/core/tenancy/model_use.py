@@ -14,7 +14,7 @@ from agents_app.runtime.interface import Usage
 from agents_app.spec import AgentSpec, Price
 from sessions_app.core.base import maintenance
 from sessions_app.core.base.raw_sql import Statement
-from sessions_app.core.tenancy import quotas
+from sessions_app.core.tenancy import usage_entries
 from sessions_app.models import ApiKey, ModelUse, ModelUsePurpose, Tenant
 
 _NANO = 10**9
@@ -50,7 +50,7 @@ def one_call(
         _COUNT,
         (
             tenant,
-            quotas.today().isoformat(),
+            usage_entries.today().isoformat(),
             session,
             turn,
             spec.name,

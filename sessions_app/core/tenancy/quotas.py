@@ -1,51 +1,34 @@
-"""Quotas: the limits of tenants and keys, and the counting of their usage.
+"""Quotas: the limits of tenants and keys, and the checks of requests against them.
 
-Usage that must be exact is counted in the transaction of the change. Concurrent turns are counted from the turn rows.
-Sessions, bytes and tokens are counted in entries: each change inserts one, so no change waits for another; a periodic task
-adds entries up into totals ("folding"). A request under a limit first writes, then takes the tenant's quota lock (the last
-lock before the journal's), then counts, itself included: of two parallel requests the second waits for the COMMIT of the
-first and sees it. Without a limit there is no lock. Rates are counted in rates.py. See docs/decisions/0008.
+Usage that must be exact is counted in the transaction of the change: sessions, bytes and tokens in entries
+(usage_entries.py), concurrent turns from the turn rows. A request under a limit first writes, then takes the tenant's quota
+lock (the last lock before the journal's), then counts, itself included: of two parallel requests the second waits for the
+COMMIT of the first and sees it. Without a limit there is no lock. Rates are counted in rates.py. See docs/decisions/0008.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from functools import partial
-from typing import Any
 
 from django.conf import settings
-from django.db import DatabaseError, connection, transaction
-from django.db.models import Max, Q, QuerySet, Sum
+from django.db import DatabaseError, connection
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from sessions_app.core.base import database, lock_timeouts, loop_calls, maintenance, raw_sql
+from sessions_app.core.base import loop_calls, raw_sql
 from sessions_app.core.base.caller import Caller, Limits
-from sessions_app.core.base.errors import Fault, InvalidInput, QuotaExceeded, SessionFull
-from sessions_app.core.base.lock_timeouts import RowLocked
+from sessions_app.core.base.errors import Fault, InvalidInput, QuotaExceeded
 from sessions_app.core.base.loop_calls import Repeat
 from sessions_app.core.base.pipeline import Rows
 from sessions_app.core.base.raw_sql import Statement
-from sessions_app.core.tenancy import rates
-from sessions_app.models import (
-    STANDING,
-    ApiKey,
-    FileVersion,
-    Measure,
-    Message,
-    Session,
-    Tenant,
-    Turn,
-    TurnState,
-    UsageEntry,
-    UsageTotal,
-)
+from sessions_app.core.tenancy import rates, usage_entries
+from sessions_app.models import ApiKey, Measure, Tenant, Turn, TurnState
 
 log = logging.getLogger(__name__)
 
@@ -177,7 +160,7 @@ class QuotaCheck:
     def turn_queries(self) -> list[Statement]:
         """The queries of ``take_turn``, for a caller that sends others with them."""
         limited = self._limited("tokens_per_day")
-        return [used_query(self._caller.tenant, Measure.TOKENS, self._key(of_key)) for of_key, _ in limited]
+        return [usage_entries.used_query(self._caller.tenant, Measure.TOKENS, self._key(of_key)) for of_key, _ in limited]
 
     def take_turn(self, found: Sequence[Rows] | None = None) -> None:
         """Check the turn rate and the day's tokens. Call it before anything is written, and not for a repeated request.
@@ -239,7 +222,13 @@ class QuotaCheck:
 
     def _counted(self, name: str, quota: Quota, measure: Measure) -> list[_Count]:
         return [
-            _Count(quota, limit, of_key, _RETRY_ROOM_SECONDS, used_query(self._caller.tenant, measure, self._key(of_key)))
+            _Count(
+                quota,
+                limit,
+                of_key,
+                _RETRY_ROOM_SECONDS,
+                usage_entries.used_query(self._caller.tenant, measure, self._key(of_key)),
+            )
             for of_key, limit in self._limited(name)
         ]
 
@@ -327,7 +316,7 @@ class TokenBudget:
     def overdrawn(self) -> str | None:
         """A description of the exceeded limit for the log; None if tokens are left."""
         for owner, key, limit in (("tenant", None, self.of_tenant), ("key", self.key, self.of_key)):
-            if limit is not None and (tokens_used := used(self.tenant, Measure.TOKENS, key)) >= limit:
+            if limit is not None and (tokens_used := usage_entries.used(self.tenant, Measure.TOKENS, key)) >= limit:
                 return f"the {owner} has used {tokens_used} of its {limit} tokens of today"
         return None
 
@@ -349,213 +338,11 @@ def seconds_to_midnight() -> int:
     return max(1, math.ceil((midnight - now).total_seconds()))
 
 
-def today() -> date:
-    return timezone.now().astimezone(UTC).date()
-
-
-# --- entries -------------------------------------------------------------------------------------
-
-_ENTRY = "insert into sessions_app_usageentry (tenant_id, key_id, measure, day, amount) values"
-
-
-def bytes_stored(tenant: int, session: int, amount: int) -> Statement:
-    """The statement that counts a change of a session's bytes, for the key that created it and for the session itself."""
-    day = STANDING.isoformat()
-    return Statement(
-        f"{_ENTRY} (%s, coalesce((select created_by_id from sessions_app_session where id = %s), 0), 'bytes', %s, %s),"
-        " (%s, %s, 'session', %s, %s)",
-        (tenant, session, day, amount, tenant, session, day, amount),
-    )
-
-
-def tokens_used(tenant: int, turn: int, tokens: int) -> Statement:
-    """The statement that counts the tokens of a model call, for the key that requested the run."""
-    return Statement(
-        f"{_ENTRY} (%s, coalesce((select api_key_id from sessions_app_turn where id = %s), 0), 'tokens', %s, %s)",
-        (tenant, turn, today().isoformat(), tokens),
-    )
-
-
-def size(*texts: str | None) -> int:
-    """The length of the texts in UTF-8 bytes."""
-    return sum(len(text.encode()) for text in texts if text is not None)
-
-
-def record(session: Session, measure: Measure, amount: int) -> None:
-    """Count a change for the key that created the session, in the open transaction; bytes also for the session itself."""
-    if not amount:
-        return
-    of_key = (session.tenant_id, session.created_by_id or 0, measure.value, STANDING.isoformat(), amount)
-    if measure is not Measure.BYTES:
-        raw_sql.execute([Statement(f"{_ENTRY} (%s, %s, %s, %s, %s)", of_key)])
-        return
-    of_session = (session.tenant_id, session.pk, Measure.OF_SESSION.value, STANDING.isoformat(), amount)
-    raw_sql.execute([Statement(f"{_ENTRY} (%s, %s, %s, %s, %s), (%s, %s, %s, %s, %s)", (*of_key, *of_session))])
-
-
-_OF_SESSION = "tenant_id = %s and measure = 'session' and day = '1970-01-01' and key_id = %s"
-SESSION_BYTES = (
-    f"(select coalesce(sum(amount), 0) from sessions_app_usagetotal where {_OF_SESSION})"
-    f" + (select coalesce(sum(amount), 0) from sessions_app_usageentry where {_OF_SESSION})"
-)
-"""SQL expression for a session's bytes; parameters: tenant, session, tenant, session. One statement, as in ``used``."""
-
-
-def bytes_of_session(session: Session) -> int:
-    """The stored bytes of a session: messages, tools, options, pending messages and client entries."""
-    row = raw_sql.row(f"select {SESSION_BYTES}", (session.tenant_id, session.pk) * 2)
-    return 0 if row is None else int(row[0])
-
-
-_OF_SESSIONS = "tenant_id {among} and measure = 'session' and day = '1970-01-01' and key_id {among}"
-_BYTES_OF_SESSIONS = f"""
-select key_id, sum(amount) from (select key_id, amount from sessions_app_usagetotal where {_OF_SESSIONS}
- union all select key_id, amount from sessions_app_usageentry where {_OF_SESSIONS}) as of_sessions group by key_id
-"""
-
-
-def bytes_of_sessions(tenants: Mapping[int, int]) -> dict[int, int]:
-    """The stored bytes of each of these sessions; ``tenants``: their tenants by session."""
-    params = (sorted(set(tenants.values())), list(tenants))
-    return {session: int(amount) for session, amount in raw_sql.rows(_BYTES_OF_SESSIONS, params * 2)}
-
-
-def check_session_size(bytes_stored: int) -> None:
-    """Raise SessionFull if a session with this many bytes has reached the limit."""
-    if bytes_stored >= settings.AGENTHOST_SESSION_BYTES:
-        raise SessionFull(settings.AGENTHOST_SESSION_BYTES)
-
-
-def bytes_of_settings(session: Session) -> int:
-    """The bytes of a session's tools and options."""
-    rows = session.option_values.values_list("value", "sealed")
-    return size(session.client_tools, session.tool_refs) + sum(
-        size(value) + (0 if sealed is None else len(sealed)) for value, sealed in rows
-    )
-
-
-def bytes_of_history(session: Session, after: int = 0) -> int:
-    """The bytes of a session's messages after a position."""
-    content, provider_data = _length().format("content"), _length().format("provider_data")
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"select coalesce(sum({content} + coalesce({provider_data}, 0)), 0) from sessions_app_message"
-            " where session_id = %s and position > %s",
-            [session.pk, after],
-        )
-        return int(cursor.fetchone()[0])
-
-
-def bytes_of_run(turn: int, run: int) -> int:
-    """The bytes of the messages of one run of a turn."""
-    content = _length().format("content")
-    sql = f"select coalesce(sum({content}), 0) from sessions_app_message where turn_id = %s and run = %s"
-    row = raw_sql.row(sql, (turn, run))
-    return 0 if row is None else int(row[0])
-
-
-_OF_CLIENTS = """select
- (select coalesce(sum({message}), 0) from sessions_app_pendingmessage where session_id = %s)
- + (select coalesce(sum({tools} + coalesce({name}, 0) + coalesce({brought}, 0)), 0) from sessions_app_sessionclient
-  where session_id = %s)
- + (select coalesce({brought}, 0) from sessions_app_session where id = %s)"""
-
-
-def bytes_of_clients(session: Session) -> int:
-    """The bytes that clients have stored in a session: pending messages, client entries, customizations."""
-    columns = {"message": "message", "tools": "tools", "name": "name", "brought": "customizations"}
-    sql = _OF_CLIENTS.format(**{place: _length().format(column) for place, column in columns.items()})
-    row = raw_sql.row(sql, [session.pk] * 3)
-    return 0 if row is None else int(row[0])
-
-
-def bytes_of_files(session: Session) -> int:
-    """The bytes of the kept contents of files that the session's agent changed."""
-    return int(FileVersion.objects.filter(session=session).aggregate(size=Sum("size"))["size"] or 0)
-
-
-def _length() -> str:
-    return "octet_length({})" if connection.vendor == "postgresql" else "length(cast({} as blob))"
-
-
-@dataclass(slots=True)
-class Growth:
-    bytes: int = 0
-
-
-@contextmanager
-def counting_client_bytes(session: Session) -> Iterator[Growth]:
-    """Count the change of the clients' bytes within the block; the session is locked. SessionFull if there is no room."""
-    growth, before = Growth(), bytes_of_clients(session)
-    yield growth
-    growth.bytes = bytes_of_clients(session) - before
-    if growth.bytes > 0:
-        check_session_size(bytes_of_session(session))
-    record(session, Measure.BYTES, growth.bytes)
-
-
-def session_created(session: Session, *, bare: bool) -> Statement:
-    """The statement that counts a new session and its bytes. Run it in the session's transaction after its other rows.
-
-    ``bare``: the session has neither options nor a history to be counted.
-    """
-    used = size(session.client_tools, session.tool_refs) if bare else bytes_of_settings(session) + bytes_of_history(session)
-    of_key = (session.tenant_id, session.created_by_id or 0, STANDING.isoformat())
-    of_session = (session.tenant_id, session.pk, STANDING.isoformat())
-    return Statement(
-        f"{_ENTRY} (%s, %s, 'sessions', %s, 1), (%s, %s, 'bytes', %s, %s), (%s, %s, 'session', %s, %s)",
-        (*of_key, *of_key, used, *of_session, used),
-    )
-
-
-def session_deleted(session: Session) -> int:
-    """Subtract a session, in the transaction that deletes it, before its rows are cleared and with its live turn locked.
-
-    Returns the position up to which its history was subtracted; ``late_history_deleted`` subtracts later messages.
-    """
-    upto = Message.objects.filter(session=session).aggregate(last=Max("position"))["last"] or 0
-    record(session, Measure.SESSIONS, -1)
-    stored = bytes_of_settings(session) + bytes_of_history(session) + bytes_of_clients(session) + bytes_of_files(session)
-    record(session, Measure.BYTES, -stored)
-    return upto
-
-
-def late_history_deleted(session: Session, after: int) -> None:
-    """Subtract the messages that stopping the turn wrote. They are few, because the tenant's counter is locked by now."""
-    record(session, Measure.BYTES, -bytes_of_history(session, after))
-
-
-# --- usage ---------------------------------------------------------------------------------------
-
-
-_LINE = """(select k.id from sessions_app_apikey k, sessions_app_apikey own
- where own.id = %s and coalesce(k.line, k.id) = coalesce(own.line, own.id) and k.tenant_id = own.tenant_id)"""
-"""A key and all keys it was rotated from or into: their usage is counted together."""
+# --- usage for display ---------------------------------------------------------------------------
 
 
 def _line_of(first: int) -> QuerySet[ApiKey]:
     return ApiKey.objects.filter(Q(pk=first) | Q(line=first))
-
-
-def used(tenant: int, measure: Measure, key: int | None = None, day: date | None = None) -> int:
-    """The usage of a tenant, or of a key with its rotations; tokens are those of ``day`` (default: today)."""
-    query = used_query(tenant, measure, key, day)
-    row = raw_sql.row(query.sql, query.params)
-    return 0 if row is None else int(row[0])
-
-
-def used_query(tenant: int, measure: Measure, key: int | None = None, day: date | None = None) -> Statement:
-    """The query of ``used``."""
-    if day is None:
-        day = today() if measure is Measure.TOKENS else STANDING
-    # One statement, so that an entry that is being folded is counted exactly once.
-    parameters: list[Any]
-    where, parameters = "tenant_id = %s and measure = %s and day = %s", [tenant, measure.value, day.isoformat()]
-    if key is not None:
-        where, parameters = f"{where} and key_id in {_LINE}", [*parameters, key]
-    sum_of = "(select coalesce(sum(amount), 0) from sessions_app_{table} where " + where + ")"
-    sql = f"select {sum_of.format(table='usagetotal')} + {sum_of.format(table='usageentry')}"
-    return Statement(sql, (*parameters, *parameters))
 
 
 @dataclass(frozen=True, slots=True)
@@ -586,79 +373,9 @@ def usage(tenant: Tenant, key: ApiKey | None = None) -> list[Use]:
     number = None if key is None else key.pk
     now: Mapping[str, int] = {
         "turns_at_once": live.count(),
-        "tokens_per_day": used(tenant.pk, Measure.TOKENS, number),
-        "sessions": used(tenant.pk, Measure.SESSIONS, number),
-        "stored_bytes": used(tenant.pk, Measure.BYTES, number),
+        "tokens_per_day": usage_entries.used(tenant.pk, Measure.TOKENS, number),
+        "sessions": usage_entries.used(tenant.pk, Measure.SESSIONS, number),
+        "stored_bytes": usage_entries.used(tenant.pk, Measure.BYTES, number),
     }
     limits = limits_of_tenant(tenant) if key is None else own_limits(key)
     return [Use(name, TITLES[name], now.get(name), getattr(limits, name)) for name in NAMES]
-
-
-FOLDED_AT_ONCE = 5000
-
-# --- folding -------------------------------------------------------------------------------------
-
-_ADD = " on conflict (tenant_id, measure, day, key_id) do update set amount = sessions_app_usagetotal.amount + excluded.amount"
-# Materialized: a plan that repeats the inner query would take the limit's number of entries each time.
-_FOLD = f"""
-with oldest as materialized (select id from sessions_app_usageentry where {{of}} order by id limit %s for update skip locked),
-gone as (delete from sessions_app_usageentry where id in (select id from oldest)
-  returning tenant_id, key_id, measure, day, amount)
-insert into sessions_app_usagetotal (tenant_id, key_id, measure, day, amount)
-select tenant_id, key_id, measure, day, sum(amount)::bigint from gone
-group by tenant_id, measure, day, key_id order by tenant_id, measure, day, key_id
-{_ADD}
-"""
-_OLDEST = "select id from sessions_app_usageentry where {of} order by id limit %s"
-_SUM = f"""
-insert into sessions_app_usagetotal (tenant_id, key_id, measure, day, amount)
-select tenant_id, key_id, measure, day, sum(amount) from sessions_app_usageentry where id in ({_OLDEST})
-group by tenant_id, measure, day, key_id
-{_ADD}
-"""
-
-
-_TENANTS_A_FOLD = 1000
-
-
-def fold(batch: int) -> int:
-    """Add the oldest entries to the totals; returns the number of changed totals, 0 when no entries are left.
-
-    Parallel calls take different entries. Reading and writing usage never waits for this, and it never waits for locks: if a
-    total is locked, or some entries cannot be added up, the entries are folded tenant by tenant.
-    """
-    if not UsageEntry.objects.exists():
-        return 0
-    try:
-        return _fold(batch, None)
-    except (RowLocked, DatabaseError) as error:
-        if database.is_away(error):
-            raise
-        tenants = UsageEntry.objects.order_by("tenant_id").values_list("tenant_id", flat=True).distinct()
-        return maintenance.for_each(list(tenants[:_TENANTS_A_FOLD]), partial(_fold, batch))
-
-
-def fold_backlog(batch: int, seconds: float) -> None:
-    """Fold until no entries are left, for at most this time, so that more entries than one batch do not pile up."""
-    until = time.monotonic() + seconds
-    while fold(batch) and time.monotonic() < until:
-        pass
-
-
-def _fold(batch: int, tenant: int | None) -> int:
-    of = "true" if tenant is None else f"tenant_id = {int(tenant)}"
-    with lock_timeouts.short(transaction.atomic()), connection.cursor() as cursor:
-        if connection.vendor == "postgresql":
-            # If a crash undoes this, the entries are folded again.
-            cursor.execute("set local synchronous_commit to off")
-            cursor.execute(_FOLD.format(of=of), [batch])
-            return max(0, int(cursor.rowcount))
-        cursor.execute(_SUM.format(of=of), [batch])
-        changed = max(0, int(cursor.rowcount))
-        cursor.execute(f"delete from sessions_app_usageentry where id in ({_OLDEST.format(of=of)})", [batch])
-        return changed
-
-
-def delete_days(before: date) -> int:
-    """Delete the token totals of days before this one; returns their number."""
-    return maintenance.delete_in_batches(UsageTotal.objects.filter(measure=Measure.TOKENS, day__lt=before))

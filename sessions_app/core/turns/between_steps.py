@@ -18,7 +18,7 @@ from sessions_app.core.log.journal.types import NewEvent
 from sessions_app.core.records import history, session_settings
 from sessions_app.core.records.history import StepRef
 from sessions_app.core.records.session_settings import Settings
-from sessions_app.core.tenancy import quotas
+from sessions_app.core.tenancy import usage_entries
 from sessions_app.core.turns.closing import lock_run
 from sessions_app.core.turns.types import ActiveClient, Claimed
 from sessions_app.models import Message, Origin, PendingKind, PendingMessage, Session, SessionClient
@@ -69,7 +69,7 @@ def take_steering(claimed: Claimed, ref: StepRef, position: int, turn_id: str, i
             content = content_of(message, images)
         except InvalidInput:
             return None
-        with quotas.counting_client_bytes(session):
+        with usage_entries.counting_client_bytes(session):
             row.delete()
         raw_sql.execute(history.message(ref, "user", content, timezone.now(), origin=Origin.CLIENT))
         shown = {"content": content, **({} if message.attachments is None else message.document())}

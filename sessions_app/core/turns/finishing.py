@@ -19,7 +19,7 @@ from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.base.user_messages import UserMessage, content_of
 from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import NewEvent
-from sessions_app.core.tenancy import definitions, quotas
+from sessions_app.core.tenancy import definitions, usage_entries
 from sessions_app.core.turns.closing import lock_run
 from sessions_app.core.turns.deferred import apply_deferred_models
 from sessions_app.core.turns.opening import open_turn_and_calls
@@ -66,7 +66,7 @@ def take_first(tx: journal.Transaction, session: Session) -> bool:
         # The agent has changed and accepts none of the message's parts.
         return False
     # A steering message of the same id goes too: clients take both for the message that starts the turn.
-    with quotas.counting_client_bytes(session):
+    with usage_entries.counting_client_bytes(session):
         PendingMessage.objects.filter(session=session, message_id=row.message_id).delete()
     taken = {"kind": PendingKind.QUEUED.value, "id": row.message_id, "taken": True}
     tx.append(NewEvent(session.tenant_id, session.pk, Happening(Kind.MESSAGE_NOT_PENDING, taken)))

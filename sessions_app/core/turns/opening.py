@@ -16,7 +16,7 @@ from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import NewEvent
 from sessions_app.core.records import idempotency
 from sessions_app.core.records.idempotency import EarlierResult, IdempotencyKey
-from sessions_app.core.tenancy import access, definitions, quotas
+from sessions_app.core.tenancy import access, definitions, usage_entries
 from sessions_app.core.turns.closing import lock_live_turn, lock_open_calls
 from sessions_app.core.turns.types import Accepted
 from sessions_app.models import Session, ToolCall, Turn, TurnState
@@ -30,7 +30,7 @@ A session's turns are in the order of their numbers, so the number is taken whil
 _ANYTHING_OPEN = f"""
 select exists (select 1 from sessions_app_turn where session_id = %s and state in ('queued', 'running', 'waiting')),
  exists (select 1 from sessions_app_toolcall where session_id = %s
-  and state in ('pending', 'granted', 'running', 'review')), {quotas.SESSION_BYTES}, {{next_turn}}
+  and state in ('pending', 'granted', 'running', 'review')), {usage_entries.SESSION_BYTES}, {{next_turn}}
 """
 
 
@@ -61,7 +61,7 @@ def next_row(open_state: OpenState) -> int | None:
 
 def admit_into(open_state: OpenState) -> None:
     """Raises ``SessionFull`` if the session has reached its limit of bytes."""
-    quotas.check_session_size(int(open_state[0][2]))
+    usage_entries.check_session_size(int(open_state[0][2]))
 
 
 def open_turn_and_calls(session: Session, open_state: OpenState | None = None) -> tuple[Turn | None, list[ToolCall]]:

@@ -18,7 +18,7 @@ from sessions_app.core.base.session_locks import Lock, SessionLocks
 from sessions_app.core.log import journal
 from sessions_app.core.records import database_checks, dispatches, idempotency, live_workers
 from sessions_app.core.sessions import connections
-from sessions_app.core.tenancy import model_use, quotas
+from sessions_app.core.tenancy import model_use, usage_entries
 from sessions_app.core.terminals import services as terminals
 from sessions_app.core.worker import retention
 from sessions_app.core.workspaces import upkeep
@@ -97,11 +97,11 @@ _workspaces = _Rounds("workspaces", Lock.WORKSPACES, keep_workspaces)
 
 
 def _forget_token_days() -> None:
-    quotas.delete_days(quotas.today() - _DAYS_OF_TOKENS)
+    usage_entries.delete_days(usage_entries.today() - _DAYS_OF_TOKENS)
 
 
 def _forget_model_use() -> None:
-    model_use.delete_before(quotas.today() - timedelta(seconds=settings.AGENTHOST_USAGE_RETENTION_SECONDS))
+    model_use.delete_before(usage_entries.today() - timedelta(seconds=settings.AGENTHOST_USAGE_RETENTION_SECONDS))
 
 
 def _prune_events() -> None:
@@ -136,7 +136,7 @@ def _keep_terminals() -> None:
 
 
 _STEPS: Sequence[tuple[str, Callable[[], object]]] = (
-    ("usage", partial(quotas.fold_backlog, BATCH, _STEP_SECONDS)),
+    ("usage", partial(usage_entries.fold_backlog, BATCH, _STEP_SECONDS)),
     ("days of tokens", _forget_token_days),
     ("model use", _forget_model_use),
     ("events", _prune_events),

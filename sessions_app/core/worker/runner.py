@@ -34,7 +34,7 @@ from sessions_app.core.records import file_edits, history
 from sessions_app.core.records.history import StepRef
 from sessions_app.core.sessions import connections, forms
 from sessions_app.core.sessions.entries import activity_of
-from sessions_app.core.tenancy import model_use, quotas
+from sessions_app.core.tenancy import model_use, usage_entries
 from sessions_app.core.terminals import disposing as terminals
 from sessions_app.core.turns import Claimed, failures
 from sessions_app.core.worker import outage, planning
@@ -349,7 +349,7 @@ class Run:
             )
         )
         if spent := usage.input_tokens + usage.output_tokens:
-            statements.append(quotas.tokens_used(self.claimed.tenant, self.claimed.turn_id, spent))
+            statements.append(usage_entries.tokens_used(self.claimed.tenant, self.claimed.turn_id, spent))
         statements.append(self._count_usage(usage))
         statements += self._conversation.compacted(now)
         happenings = self._with_unsent(history.text_events(turn, message.step, message.text, message.thinking))

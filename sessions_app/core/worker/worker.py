@@ -32,7 +32,7 @@ from sessions_app.core.base import database, log_context, loop_calls, loop_threa
 from sessions_app.core.base.periodic_tasks import PeriodicTask
 from sessions_app.core.log import broadcast, journal
 from sessions_app.core.sessions import connections
-from sessions_app.core.tenancy import quotas
+from sessions_app.core.tenancy import usage_entries
 from sessions_app.core.terminals import services as terminals
 from sessions_app.core.turns import Claimed, Stop, failures, tasks
 from sessions_app.core.worker import leases, loading, outage, runner, sweep
@@ -439,7 +439,9 @@ class Worker:
             PeriodicTask("vanished clients", self._leave_vanished),
             PeriodicTask("grace periods", self._end_graces),
             PeriodicTask("terminals to end", self._end_terminals),
-            PeriodicTask("usage", partial(database.run, quotas.fold_backlog, quotas.FOLDED_AT_ONCE, _FOLDING_SECONDS)),
+            PeriodicTask(
+                "usage", partial(database.run, usage_entries.fold_backlog, usage_entries.FOLDED_AT_ONCE, _FOLDING_SECONDS)
+            ),
         ]
 
     def _tasks_to_the_end(self) -> Sequence[PeriodicTask]:

@@ -16,7 +16,7 @@ from sessions_app.core.records import clients, session_changes
 from sessions_app.core.records.clients import Entry
 from sessions_app.core.sessions import connections, deleting, inbox
 from sessions_app.core.sessions.inbox import UserMessage
-from sessions_app.core.tenancy import quotas
+from sessions_app.core.tenancy import usage_entries
 from sessions_app.core.worker.worker import Worker
 from sessions_app.models import Measure, PendingMessage, Session, SessionClient, Turn
 from tests.core.conftest import World, wait_for
@@ -32,7 +32,7 @@ GUIDE = {"uri": "guide:1", "displayName": "Guide " * 50}
 
 
 def used(world: World, *, of_key: bool = False) -> int:
-    return quotas.used(world.caller.tenant, Measure.BYTES, world.caller.key if of_key else None)
+    return usage_entries.used(world.caller.tenant, Measure.BYTES, world.caller.key if of_key else None)
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,10 @@ def _books_are_true(alice: World) -> Iterator[None]:
     """However a test ends, what was entered is what is stored."""
     yield
     rows = Session.objects.filter(tenant_id=alice.caller.tenant)
-    stored = [quotas.bytes_of_settings(row) + quotas.bytes_of_history(row) + quotas.bytes_of_clients(row) for row in rows]
+    stored = [
+        usage_entries.bytes_of_settings(row) + usage_entries.bytes_of_history(row) + usage_entries.bytes_of_clients(row)
+        for row in rows
+    ]
     assert used(alice) == used(alice, of_key=True) == sum(stored)
 
 

@@ -11,7 +11,7 @@ import pytest
 from agents_app.runtime.interface import Usage
 from agents_app.spec import AgentSpec, Price
 from sessions_app.core.sessions import deleting
-from sessions_app.core.tenancy import model_use, quotas
+from sessions_app.core.tenancy import model_use, usage_entries
 from sessions_app.core.worker import housekeeping
 from sessions_app.core.worker.worker import Worker
 from sessions_app.models import ModelUse
@@ -37,7 +37,7 @@ def test_every_model_call_of_a_turn_is_counted_with_its_price_by_day_session_key
     session = alice.session()
     wait_for_state(alice.say(session, "hello"), "done")
     (line,) = lines("day", "session", "agent", "model", "purpose")
-    assert line.groups == (quotas.today().isoformat(), session.public_id, "sailor", "openai-chat:test", "turn")
+    assert line.groups == (usage_entries.today().isoformat(), session.public_id, "sailor", "openai-chat:test", "turn")
     assert (line.calls, line.input_tokens, line.output_tokens, line.cache_read_tokens) == (2, 3000, 110, 400)
     # 2,600 at 2, 400 at 0.5, 110 at 8 a million.
     assert (line.cost, line.unpriced_tokens) == (Decimal("0.006280"), 0)
@@ -112,7 +112,7 @@ def test_a_cost_is_that_of_the_models_price_for_a_million_tokens(
 
 
 def test_what_is_older_than_the_operator_keeps_it_is_removed(db: None) -> None:
-    today = quotas.today()
+    today = usage_entries.today()
     for days in (0, 400, 401):
         ModelUse.objects.create(
             tenant_id=1, day=today - timedelta(days=days), session="s", agent="a", model="m", purpose="turn",

@@ -27,7 +27,7 @@ from sessions_app.core.records import stored_messages
 from sessions_app.core.records.idempotency import IdempotencyKey
 from sessions_app.core.records.session_settings import Overrides
 from sessions_app.core.sessions import creating, deleting, inbox, listing
-from sessions_app.core.tenancy import access, keys, quotas, rates, tenants
+from sessions_app.core.tenancy import access, keys, quotas, rates, tenants, usage_entries
 from sessions_app.core.turns import ClientResult
 from sessions_app.core.worker import housekeeping
 from sessions_app.core.worker.worker import Worker
@@ -44,8 +44,8 @@ READ_LOG = {"name": "read_log", "description": "", "parameters": {"type": "objec
 
 @pytest.fixture(autouse=True)
 def _midnight_comes_when_a_test_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    day = quotas.today()
-    monkeypatch.setattr(quotas, "today", lambda: day)
+    day = usage_entries.today()
+    monkeypatch.setattr(usage_entries, "today", lambda: day)
 
 
 @pytest.fixture(autouse=True)
@@ -78,13 +78,13 @@ def another_key(world: World) -> World:
 
 
 def used(world: World, measure: Measure, *, of_key: bool = False) -> int:
-    return quotas.used(world.caller.tenant, measure, world.caller.key if of_key else None)
+    return usage_entries.used(world.caller.tenant, measure, world.caller.key if of_key else None)
 
 
 def bytes_there(world: World) -> int:
     """Counted anew, from what is stored."""
     rows = Session.objects.filter(tenant_id=world.caller.tenant)
-    return sum(quotas.bytes_of_settings(row) + quotas.bytes_of_history(row) for row in rows)
+    return sum(usage_entries.bytes_of_settings(row) + usage_entries.bytes_of_history(row) for row in rows)
 
 
 def refused(quota: str) -> Any:
@@ -153,7 +153,7 @@ def test_a_rotated_key_goes_on_with_what_its_predecessors_have_used(alice: World
         with refused("turns-at-once"):
             world.say(heir_session, "four")
     row = Turn.objects.filter(session=first).get()
-    raw_sql.execute([quotas.tokens_used(alice.caller.tenant, row.pk, 100)])
+    raw_sql.execute([usage_entries.tokens_used(alice.caller.tenant, row.pk, 100)])
     for world in (alice, heir):
         limit_key(world, tokens_per_day=100)
         assert used(world, Measure.TOKENS, of_key=True) == 100
@@ -262,7 +262,7 @@ def test_what_turns_store_is_counted_to_the_byte_and_freed_whole(
     alice_says = Overrides(options={"tone": "x" * 100, "key": ""}, client_tools=[], tool_refs=[])
     wait_for_state(alice.say(session, model.script([text("again")]), alice_says), "done")
     assert used(alice, Measure.BYTES) == bytes_there(alice) > 0
-    assert used(alice, Measure.BYTES, of_key=True) == quotas.bytes_of_session(session) == bytes_there(alice)
+    assert used(alice, Measure.BYTES, of_key=True) == usage_entries.bytes_of_session(session) == bytes_there(alice)
     cut = alice.say(session, model.script([text("partly "), gate("hold"), text("never")]))
     model.wait_gate("hold")
     wait_for(lambda: turn_of(cut).state == "running", "running")
@@ -273,9 +273,9 @@ def test_what_turns_store_is_counted_to_the_byte_and_freed_whole(
     wait_for(lambda: turn_of(running).state == "running", "running")
     deleting.delete(alice.caller, session)
     model.open_gate("more")
-    assert used(alice, Measure.BYTES) == quotas.bytes_of_session(session) == 0
+    assert used(alice, Measure.BYTES) == usage_entries.bytes_of_session(session) == 0
     assert used(alice, Measure.SESSIONS) == 0
-    quotas.fold(1000)
+    usage_entries.fold(1000)
     housekeeping.remove_session(session.pk)
     assert not UsageTotal.objects.filter(measure=Measure.OF_SESSION, key_id=session.pk).exists()
 
@@ -295,7 +295,7 @@ def test_a_session_that_is_full_is_not_continued_but_read_cancelled_and_deleted(
     said = UserMessage("next")
     for folded in (False, True):
         if folded:
-            quotas.fold(1000)
+            usage_entries.fold(1000)
         before = (Message.objects.count(), Turn.objects.count(), used(alice, Measure.BYTES))
         with pytest.raises(SessionFull, match="size limit of 5,000 bytes"):
             alice.say(session, "more")
@@ -346,10 +346,10 @@ def test_tokens_of_a_key_are_its_own_and_a_new_day_begins_anew(
         alice.say(session, "more")
     wait_for_state(other.say(session, model.script([text("b"), usage(1, 2)])), "done")
     assert used(other, Measure.TOKENS, of_key=True) == 3
-    day = quotas.today()
-    monkeypatch.setattr(quotas, "today", lambda: day + timedelta(days=1))
+    day = usage_entries.today()
+    monkeypatch.setattr(usage_entries, "today", lambda: day + timedelta(days=1))
     assert used(alice, Measure.TOKENS) == 0
-    assert quotas.used(alice.caller.tenant, Measure.TOKENS, day=day) == 53
+    assert usage_entries.used(alice.caller.tenant, Measure.TOKENS, day=day) == 53
     alice.say(session, "a new day")
 
 
@@ -449,7 +449,7 @@ def test_folding_changes_no_sum_and_leaves_no_entry(alice: World, bob: World) ->
         for n in range(4):
             world.session(seed=[{"role": "user", "content": "x" * n}])
     before = [(used(world, measure), used(world, measure, of_key=True)) for world in (alice, bob) for measure in Measure]
-    assert quotas.fold(3) > 0
+    assert usage_entries.fold(3) > 0
     assert UsageEntry.objects.exists()
     housekeeping.run()
     assert not UsageEntry.objects.exists()
@@ -462,7 +462,7 @@ def test_more_entries_than_a_batch_are_folded_at_once(alice: World) -> None:
     for _ in range(7):
         alice.session()
     before = used(alice, Measure.SESSIONS)
-    quotas.fold_backlog(2, 60)
+    usage_entries.fold_backlog(2, 60)
     assert not UsageEntry.objects.exists()
     assert used(alice, Measure.SESSIONS) == before == 7
 
@@ -474,7 +474,7 @@ def test_folding_and_counting_side_by_side_loses_nothing(alice: World) -> None:
     def fold() -> None:
         try:
             while not done.is_set():
-                quotas.fold(2)
+                usage_entries.fold(2)
                 seen.append(used(alice, Measure.SESSIONS))
         finally:
             connection.close()
@@ -492,7 +492,7 @@ def test_folding_and_counting_side_by_side_loses_nothing(alice: World) -> None:
 
 def test_totals_of_days_long_past_are_forgotten_and_standing_ones_stay(alice: World) -> None:
     alice.session()
-    old = quotas.today() - timedelta(days=100)
+    old = usage_entries.today() - timedelta(days=100)
     UsageEntry.objects.create(tenant_id=alice.caller.tenant, key_id=1, measure=Measure.TOKENS, day=old, amount=7)
     housekeeping.run()
     assert not UsageTotal.objects.filter(day=old).exists()
@@ -524,7 +524,7 @@ def test_a_limit_that_cannot_be_is_refused(alice: World, limits: Limits) -> None
 def test_sizes_are_bytes_as_the_database_counts_them(alice: World) -> None:
     session = alice.session(seed=[{"role": "user", "content": "ä🎈\n"}])
     text_stored = Message.objects.get(session=session).content
-    assert quotas.bytes_of_history(session) == quotas.size(text_stored) == len(exact_json.dumps("ä🎈\n").encode())
+    assert usage_entries.bytes_of_history(session) == usage_entries.size(text_stored) == len(exact_json.dumps("ä🎈\n").encode())
 
 
 def test_what_was_stored_before_anything_was_counted_is_counted_by_the_migration(alice: World, bob: World) -> None:

@@ -17,7 +17,7 @@ from agents_app.tools.source import BUILTINS
 from sessions_app.core.base.errors import ContentNotFound
 from sessions_app.core.records import file_edits, stored_messages
 from sessions_app.core.sessions import creating, deleting, state
-from sessions_app.core.tenancy import access, quotas
+from sessions_app.core.tenancy import access, usage_entries
 from sessions_app.core.turns import Permission
 from sessions_app.core.worker import housekeeping
 from sessions_app.core.workspaces import volume
@@ -321,7 +321,7 @@ def test_kept_contents_are_bounded_and_count_until_their_session_is_deleted(
     monkeypatch.setattr(file_edits, "MOST_KEPT_OF_SESSION", 250)
     monkeypatch.setattr(file_edits, "MOST_KEPT_OF_FILE", 200)
     start_worker()
-    before = quotas.used(alice.caller.tenant, Measure.BYTES)
+    before = usage_entries.used(alice.caller.tenant, Measure.BYTES)
     session = alice.session(tools=trusted())
     play(
         alice,
@@ -333,8 +333,8 @@ def test_kept_contents_are_bounded_and_count_until_their_session_is_deleted(
         ("write_file", {"path": "again", "content": "a" * 150}),
     )
     assert [(row.size, bytes(row.content)) for row in FileVersion.objects.filter(session=session)] == [(150, b"a" * 150)]
-    stored = quotas.bytes_of_settings(session) + quotas.bytes_of_history(session) + 150
-    assert quotas.bytes_of_session(session) == stored
+    stored = usage_entries.bytes_of_settings(session) + usage_entries.bytes_of_history(session) + 150
+    assert usage_entries.bytes_of_session(session) == stored
     uri = state.read(alice.caller, session).summary.uri
     names = [payload["edits"][0]["after"]["content"] for _, payload in events(session, "call_finished")]
     for name in (*names[1:3], "not-kept", "../x", names[0].upper()):
@@ -343,7 +343,7 @@ def test_kept_contents_are_bounded_and_count_until_their_session_is_deleted(
     deleting.delete(alice.caller, session)
     with pytest.raises(ContentNotFound):
         file_edits.content(alice.caller, uri, names[0])
-    assert quotas.used(session.tenant_id, Measure.BYTES) == before
+    assert usage_entries.used(session.tenant_id, Measure.BYTES) == before
     assert housekeeping.remove_session(session.pk)
     assert not FileVersion.objects.exists()
 

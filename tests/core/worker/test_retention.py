@@ -13,7 +13,7 @@ from sessions_app.core.base.caller import NO_LIMITS
 from sessions_app.core.base.errors import InvalidInput, SessionNotFound
 from sessions_app.core.log import feed
 from sessions_app.core.sessions import deleting
-from sessions_app.core.tenancy import access, quotas, tenants
+from sessions_app.core.tenancy import access, tenants, usage_entries
 from sessions_app.core.worker import housekeeping, retention
 from sessions_app.core.worker.worker import Worker
 from sessions_app.models import Measure, Session, Tenant, Turn
@@ -51,7 +51,7 @@ def test_idle_sessions_are_deleted_by_policy_and_used_ones_stay(alice: World, bo
     bobs = age(bob.session(), 1000)
     housekeeping.run()
     assert [there(alice, old), there(alice, young), there(bob, bobs)] == [False, True, True]
-    assert quotas.used(alice.caller.tenant, Measure.SESSIONS) == 1
+    assert usage_entries.used(alice.caller.tenant, Measure.SESSIONS) == 1
     assert Session.with_deleted.get(pk=old.pk).option_values.count() == 0
 
 

@@ -18,7 +18,7 @@ from sessions_app.core.base import raw_sql, supervision
 from sessions_app.core.records import stored_messages, summary_queue
 from sessions_app.core.records.summary_queue import Claimed
 from sessions_app.core.sessions import creating, deleting, state, truncating
-from sessions_app.core.tenancy import quotas
+from sessions_app.core.tenancy import usage_entries
 from sessions_app.core.worker import housekeeping
 from sessions_app.core.worker.worker import Worker
 from sessions_app.models import Compaction, DueSummary, Measure, ModelUse, Session, Tenant, Turn, WorkerPresence
@@ -204,8 +204,8 @@ def test_a_summarys_tokens_count_for_its_tenant_and_key_with_their_own_purpose(
     assert (use.model, use.session, use.agent, use.key_id) == ("openai-chat:small", session.public_id, "sailor", alice.caller.key)
     assert (use.calls, use.input_tokens, use.output_tokens) == (1, 50, 7)
     of_turns = sum(turn.input_tokens + turn.output_tokens for turn in Turn.objects.filter(session=session))
-    assert quotas.used(alice.caller.tenant, Measure.TOKENS) == of_turns + 57
-    assert quotas.used(alice.caller.tenant, Measure.TOKENS, alice.caller.key) == of_turns + 57
+    assert usage_entries.used(alice.caller.tenant, Measure.TOKENS) == of_turns + 57
+    assert usage_entries.used(alice.caller.tenant, Measure.TOKENS, alice.caller.key) == of_turns + 57
 
 
 def test_a_tenant_whose_tokens_are_used_up_and_one_that_is_suspended_get_no_summary(

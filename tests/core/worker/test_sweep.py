@@ -23,7 +23,7 @@ from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import Event, NewEvent
 from sessions_app.core.records import clients
 from sessions_app.core.sessions import connections
-from sessions_app.core.tenancy import quotas
+from sessions_app.core.tenancy import usage_entries
 from sessions_app.core.turns import stopping
 from sessions_app.core.worker.sweep import Sweeper
 from sessions_app.core.worker.worker import Worker
@@ -228,18 +228,18 @@ def test_many_overdue_turns_of_one_tenant_delay_no_other_tenants(
 def test_a_locked_usage_total_of_one_tenant_delays_no_other_tenants_folding(alice: World, bob: World) -> None:
     for world in (alice, bob):
         world.session()
-    while quotas.fold(100):
+    while usage_entries.fold(100):
         pass
     for world in (alice, bob):
         world.session()
     with locked(lock(UsageTotal.objects.filter(tenant_id=alice.caller.tenant))):
-        while quotas.fold(100):
+        while usage_entries.fold(100):
             pass
         assert set(UsageEntry.objects.values_list("tenant_id", flat=True)) == {alice.caller.tenant}
-    while quotas.fold(100):
+    while usage_entries.fold(100):
         pass
     assert not UsageEntry.objects.exists()
-    assert quotas.used(alice.caller.tenant, Measure.SESSIONS) == 2
+    assert usage_entries.used(alice.caller.tenant, Measure.SESSIONS) == 2
 
 
 def test_usage_entries_that_cannot_be_added_delay_no_other_tenants_folding(alice: World, bob: World, on_postgres: bool) -> None:
@@ -251,7 +251,7 @@ def test_usage_entries_that_cannot_be_added_delay_no_other_tenants_folding(alice
     UsageEntry.objects.bulk_create(UsageEntry(**of_alice) for _ in range(4))
     bob.session()
     with pytest.raises(DatabaseError):
-        quotas.fold(100)
+        usage_entries.fold(100)
     assert set(UsageEntry.objects.values_list("tenant_id", flat=True)) == {alice.caller.tenant}
 
 

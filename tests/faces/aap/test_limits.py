@@ -12,7 +12,7 @@ import pytest
 from sessions_app.aap import ratelimit
 from sessions_app.core.base.caller import Limits
 from sessions_app.core.base.errors import QuotaExceeded
-from sessions_app.core.tenancy import keys, quotas, rates, tenants
+from sessions_app.core.tenancy import keys, rates, tenants, usage_entries
 from sessions_app.core.tenancy.quotas import Quota, RateStatus
 from sessions_app.models import ApiKey, Measure, Session, Tenant, Turn
 from tests.faces.aap.conftest import HELLO, Person, problem, whole
@@ -98,7 +98,7 @@ def test_a_seed_beyond_the_stored_bytes_is_refused_whole(alice: Person) -> None:
     long = [{"role": "user", "content": "x" * 2000}]
     assert refusal(alice.post("/sessions", {"agent": {"name": "pilot"}, "messages": long})) == ("stored-bytes", 60)
     assert not Session.objects.exists()
-    assert quotas.used(Tenant.objects.get(slug="alice").pk, Measure.BYTES) == 0
+    assert usage_entries.used(Tenant.objects.get(slug="alice").pk, Measure.BYTES) == 0
     alice.create(messages=[HELLO])
 
 

@@ -13,7 +13,7 @@ from django.http import StreamingHttpResponse
 
 from sessions_app.aap import json_form
 from sessions_app.core.base import byte_budget
-from sessions_app.core.tenancy import quotas
+from sessions_app.core.tenancy import usage_entries
 from sessions_app.models import Session
 from tests.faces.aap.conftest import HELLO, WAIT, Person, events
 
@@ -126,7 +126,7 @@ async def test_a_json_answer_waits_while_the_tenants_unread_answers_leave_no_roo
     session = await asyncio.to_thread(alice.create)
     tenant = (await Session.objects.aget(public_id=session)).tenant_id
     monkeypatch.setattr(json_form, "_ROOM_CHECK_SECONDS", 0.01)
-    monkeypatch.setattr(quotas, "bytes_of_run", lambda _turn, _run: 2_000_000)
+    monkeypatch.setattr(usage_entries, "bytes_of_run", lambda _turn, _run: 2_000_000)
     has_room, looks = json_form._has_room, list[bool]()
 
     def looked(size: int) -> bool:

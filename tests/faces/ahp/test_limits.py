@@ -30,7 +30,7 @@ from sessions_app.core.base import byte_budget, database, draining, raw_sql
 from sessions_app.core.base.caller import Caller, Limits
 from sessions_app.core.records import addresses, session_changes
 from sessions_app.core.sessions import connections
-from sessions_app.core.tenancy import quotas, tenants
+from sessions_app.core.tenancy import tenants, usage_entries
 from sessions_app.core.tenancy.key_watch import Slot
 from sessions_app.core.tenancy.quotas import Quota
 from sessions_app.models import ApiKey, ClientPresence
@@ -413,7 +413,7 @@ async def test_large_snapshots_and_turns_are_not_read_while_unread_answers_leave
     uri = new_uri()
     await client.request("createSession", {"session": uri, "provider": "echo"})
     for size in ("bytes_of_session", "bytes_of_history"):
-        monkeypatch.setattr(quotas, size, lambda *_: 2_000_000)
+        monkeypatch.setattr(usage_entries, size, lambda *_: 2_000_000)
     tenant, answers = sample.alice.caller.tenant, byte_budget.ANSWERS
     before, most = answers.held, answers._most()
     assert answers.take(tenant, most, alone=True)

@@ -17,7 +17,7 @@ from sessions_app.core import turns
 from sessions_app.core.base.errors import InvalidInput
 from sessions_app.core.records import idempotency
 from sessions_app.core.sessions.creating import SessionRequest
-from sessions_app.core.tenancy import quotas
+from sessions_app.core.tenancy import usage_entries
 from sessions_app.core.turns import Overrides, tasks
 from sessions_app.models import IdempotencyRecord, Measure, Message, Session, Turn
 from tests.faces.aap.conftest import (
@@ -449,8 +449,8 @@ def test_a_tenant_that_may_have_no_more_sessions_starts_no_turn_either(old: Pers
 def test_bytes_of_a_creation_that_runs_are_all_counted(old: Person) -> None:
     session_id = opened(old, HELLO, HELLO, tools=[OLD_WORDS])
     session = Session.objects.get(public_id=session_id)
-    counted = quotas.used(session.tenant_id, Measure.BYTES)
-    assert counted == quotas.bytes_of_settings(session) + quotas.bytes_of_history(session)
+    counted = usage_entries.used(session.tenant_id, Measure.BYTES)
+    assert counted == usage_entries.bytes_of_settings(session) + usage_entries.bytes_of_history(session)
 
 
 def test_a_worker_is_woken_for_a_creation_that_runs(old: Person, monkeypatch: pytest.MonkeyPatch) -> None:
