@@ -94,7 +94,11 @@ class Problem:
 
 
 def _invalid_input(error: errors.InvalidInput) -> Problem:
-    return Problem(422, _sentence(error.detail), error.faults)
+    if not error.faults or error.detail != error.faults[0].detail:
+        return Problem(422, _sentence(error.detail), error.faults)
+    first = error.faults[0]
+    detail = f"{first.place()}: {first.detail}" if first.path else f"The body {first.detail}"
+    return Problem(422, _ended(detail), error.faults)
 
 
 def _not_authenticated(_error: errors.NotAuthenticated) -> Problem:
@@ -267,7 +271,10 @@ def response(problem: Problem, request: HttpRequest) -> HttpResponse:
 
 
 def _sentence(text: str) -> str:
-    text = text[:1].upper() + text[1:]
+    return _ended(text[:1].upper() + text[1:])
+
+
+def _ended(text: str) -> str:
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 

@@ -22,12 +22,16 @@ class Fault:
     path: tuple[str | int, ...]
     detail: str
 
-    def describe(self, root: str) -> str:
-        """One line for people; ``root`` names the whole input. Long names are cut."""
+    def place(self, root: str = "") -> str:
+        """The path for people, such as ``messages[0].content``; ``root`` names the whole input. Long names are cut."""
         where = root
         for step in self.path:
             where += f"[{step}]" if isinstance(step, int) else f".{step[:64]}"
-        return f"{where} {self.detail}"
+        return where if root else where.removeprefix(".")
+
+    def describe(self, root: str) -> str:
+        """One line for people; ``root`` names the whole input."""
+        return f"{self.place(root)} {self.detail}"
 
 
 class InvalidInput(DomainError):

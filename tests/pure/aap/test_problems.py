@@ -110,6 +110,20 @@ def test_pointers_are_escaped_and_never_long(path: tuple[str | int, ...], pointe
 
 
 @pytest.mark.rule("A6")
+@pytest.mark.parametrize(
+    ("error", "detail"),
+    [
+        (InvalidInput([Fault(("messages", 0, "content"), "must not be empty")]), "messages[0].content: must not be empty."),
+        (InvalidInput([Fault((), "is nested more than 100 levels deep")]), "The body is nested more than 100 levels deep."),
+        (InvalidInput([Fault((), "must be an object")], "The body must be a JSON object."), "The body must be a JSON object."),
+        (InvalidInput([Fault(("agent", "options", "n" * 1000), "is unknown")]), f"agent.options.{'n' * 64}: is unknown."),
+        (InvalidInput([]), "The request is not valid."),
+    ],
+)
+def test_the_detail_of_a_422_names_the_first_value_that_is_refused(error: InvalidInput, detail: str) -> None:
+    assert answer(error)[1]["detail"] == detail
+
+
 def test_a_body_with_ten_thousand_faults_gets_a_short_answer() -> None:
     faults = [Fault(("messages", index), "must be an object") for index in range(10_000)]
     assert len(answer(InvalidInput(faults))[1]["errors"]) == 100
