@@ -67,11 +67,11 @@ class Transcript:
             self._open = part
             if self._kinds.get(part) == "reasoning":
                 self._write("(thinking) ")
-        self._write(_printable(text))
+        self._write(printable(text))
 
     def _line(self, text: str) -> None:
         self._close()
-        self._write(_printable(text.rstrip()) + "\n")
+        self._write(printable(text.rstrip()) + "\n")
 
     def _close(self) -> None:
         if self._open is not None:
@@ -147,6 +147,6 @@ def _short(text: str) -> str:
     return line if len(line) <= _LONGEST_INPUT else f"{line[:_LONGEST_INPUT]}…"
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Text of models and tools without control characters, which could move the cursor or change the title."""
     return _CONTROL.sub("�", text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import getpass
 import os
 import secrets
@@ -12,12 +13,15 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 from websockets.exceptions import InvalidStatus, WebSocketException
+from websockets.http11 import Response
 
+from agents_app import exact_json
 from sessions_app.ahp.client.client import Client, Disconnected
-from sessions_app.ahp.client.transcript import Transcript
+from sessions_app.ahp.client.transcript import Transcript, printable
 from sessions_app.ahp.transport.jsonrpc import RPCError
 
 _PAUSE = 1.0
+_LONGEST_DETAIL = 500
 
 
 class Command(BaseCommand):
@@ -34,16 +38,19 @@ class Command(BaseCommand):
 
     def handle(self, *_args: Any, **options: Any) -> None:
         key = os.environ.get("AGENTHOST_KEY") or getpass.getpass("Key: ")
+        with contextlib.suppress(KeyboardInterrupt):
+            asyncio.run(self.tail(options["url"], key, options["session"], once=options["once"]))
+
+    async def tail(self, url: str, key: str, session: str, *, once: bool) -> None:
+        """Print the session until it is over; CommandError with the host's reason if that is refused."""
         try:
-            asyncio.run(self._tail(options["url"], key, options["session"], once=options["once"]))
+            await self._tail(url, key, session, once=once)
         except InvalidStatus as error:
-            raise CommandError(f"the host refused the connection: {error.response.status_code}") from None
+            raise CommandError(f"the host refused the connection: {_refusal(error.response)}") from None
         except (OSError, WebSocketException) as error:
-            raise CommandError(f"cannot connect to {options['url']}: {error}") from None
+            raise CommandError(f"cannot connect to {url}: {error}") from None
         except RPCError as error:
-            raise CommandError(f"{options['session']}: {error.message}") from None
-        except KeyboardInterrupt:
-            pass
+            raise CommandError(f"{session}: {error.message}") from None
 
     async def _tail(self, url: str, key: str, session: str, *, once: bool) -> None:
         transcript = Transcript(self._write)
@@ -83,3 +90,12 @@ class Command(BaseCommand):
 def _is_over(client: Client, session: str, *, once: bool) -> bool:
     gone = {"type": "notify/sessionRemoved", "session": session}
     return gone in client.heard or (once and "activeTurn" not in client.state(session))
+
+
+def _refusal(response: Response) -> str:
+    """The status, with the detail of the host's problem document if there is one."""
+    try:
+        detail = str(exact_json.loads(bytes(response.body).decode())["detail"])
+    except (exact_json.NotJSON, UnicodeDecodeError, KeyError, TypeError):
+        return str(response.status_code)
+    return f"{response.status_code}: {printable(detail[:_LONGEST_DETAIL])}"
