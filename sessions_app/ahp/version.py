@@ -148,7 +148,7 @@ class Version:
 
     ``choose``: of the versions that a client offers, the one to answer; None if this is none of them. ``recognises``: whether
     a handshake that offers no versions (a ``reconnect``) comes from a client of this version. ``errors``: how domain errors
-    are answered.
+    are answered. ``subject``: the value in a request's params that its error is about, for the message; None if that is unclear.
     """
 
     name: str
@@ -158,6 +158,7 @@ class Version:
     commands: Mapping[str, Command]
     client_notifications: Mapping[str, ClientNotification]
     errors: Mapping[type[DomainError], Callable[[Any], RPCError]]
+    subject: Callable[[int, Mapping[str, Any]], str | None] = lambda _code, _params: None
     snapshots: Snapshots
     projection: Projection
     summary_notifications: SummaryNotifications

@@ -194,6 +194,8 @@ class Connection:
                 self._put_answer(text, holding=holding)
         except Exception as exception:
             error = error_for(exception, version.errors)
+            if isinstance(request.params, dict) and (subject := version.subject(error.code, request.params)) is not None:
+                error = error.about(subject)
             self._put_answer(jsonrpc.error_response(request.id, error), holding=holding)
         if self._close_code_after_answer is not None:
             self.close(self._close_code_after_answer)
@@ -213,7 +215,7 @@ class Connection:
             if not is_handshake and not self.is_open:
                 raise jsonrpc.invalid_request("The first request must be initialize or reconnect.")
         if command is None:
-            raise jsonrpc.method_not_found()
+            raise jsonrpc.method_not_found(method)
         return command
 
     @staticmethod

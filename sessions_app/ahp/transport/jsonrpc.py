@@ -26,6 +26,8 @@ INTERNAL_ERROR = -32603
 MAX_LEVELS = 100
 """The depth to which a frame may be nested, as in bodies of AAP; far below the interpreter's own limit."""
 
+_LONGEST_SUBJECT = 200
+
 Id = int | float | LongNumber | str
 
 
@@ -39,6 +41,11 @@ class RPCError(Exception):
         assert message, "an error has a message"
         self.code, self.message, self.data = code, message, data
         super().__init__(f"{code} {message}")
+
+    def about(self, subject: str) -> RPCError:
+        """The same error with a name or URI that the client sent in its message. Long ones are cut."""
+        shown = subject if len(subject) <= _LONGEST_SUBJECT else f"{subject[:_LONGEST_SUBJECT]}…"
+        return RPCError(self.code, f'{self.message.rstrip(".")}: "{shown}".', self.data)
 
     def to_json(self) -> dict[str, Any]:
         value: dict[str, Any] = {"code": self.code, "message": self.message}
@@ -164,8 +171,8 @@ def invalid_request(message: str) -> RPCError:
     return RPCError(INVALID_REQUEST, message)
 
 
-def method_not_found() -> RPCError:
-    return RPCError(METHOD_NOT_FOUND, "There is no such method.")
+def method_not_found(method: str) -> RPCError:
+    return RPCError(METHOD_NOT_FOUND, "There is no such method.").about(method)
 
 
 def invalid_params(fault: InvalidInput | str) -> RPCError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.core.management import CommandError
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
@@ -14,6 +15,7 @@ from sessions_app.ahp.versions.v0_1.wire import envelopes
 from sessions_app.ahp.versions.v0_1.wire.state import ROOT
 from sessions_app.core.base import database
 from sessions_app.core.tenancy import keys
+from sessions_app.management.commands import ahp_tail
 from sessions_app.models import ClientPresence, SessionClient
 from tests.e2e.ahp_steps import create_session, rejection_reason, start_action
 from tests.e2e.ahp_watcher import Watcher
@@ -68,6 +70,33 @@ async def test_a_key_that_may_not_read_sessions_does_not_connect(host: str, samp
         async with connect(host, additional_headers={"Authorization": f"Bearer {issued.raw}"}, proxy=None):
             pass
     assert failed.value.response.status_code == 403
+
+
+@pytest.mark.rule("R3")
+@pytest.mark.parametrize(
+    ("given", "refusal"), [("wrong", "401: The key is not valid."), ("", "401: The key is not valid.")], ids=["wrong", "none"]
+)
+async def test_ahp_tail_shows_the_hosts_reason_for_a_refused_connection(
+    host: str, sample: SampleTenants, given: str, refusal: str
+) -> None:
+    with pytest.raises(CommandError) as shown:
+        await ahp_tail.Command().tail(host, given, f"echo:/{sample.alice.tenant.slug}", once=True)
+    assert str(shown.value) == f"the host refused the connection: {refusal}"
+
+
+@pytest.mark.rule("R29")
+async def test_an_error_names_the_session_the_agent_or_the_method_that_does_not_exist(host: str, sample: SampleTenants) -> None:
+    client = await opened(host, sample.alice.key, "one", ROOT)
+    for method, params, message in (
+        ("fetchTurns", {"session": "echo:/gone"}, 'There is no such session: "echo:/gone".'),
+        ("createSession", {"session": "ecko:/new", "provider": "ecko"}, 'There is no such agent provider: "ecko".'),
+        ("subscribe", {"resource": "nothing:/here"}, 'There is no resource with this URI: "nothing:/here".'),
+        ("fly", {}, 'There is no such method: "fly".'),
+    ):
+        with pytest.raises(RPCError) as refused:
+            await client.request(method, params)
+        assert refused.value.message == message
+    await client.close()
 
 
 @pytest.mark.rule("R9")
@@ -196,7 +225,8 @@ async def test_sessions_of_agents_that_a_key_may_not_use_are_not_found(host: str
         ):
             with pytest.raises(RPCError) as failed:
                 await limited.request(method, params)
-            answers.setdefault(method, []).append((failed.value.code, failed.value.message, failed.value.data))
+            message = failed.value.message.replace(uri, "URI")
+            answers.setdefault(method, []).append((failed.value.code, message, failed.value.data))
     assert {method: len(set(said)) for method, said in answers.items()} == dict.fromkeys(answers, 1)
     for uri in (chosen, default):
         await limited.notify("dispatchAction", {"clientSeq": 1, "action": start_action(uri, "hello")})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 from django.db import OperationalError
@@ -11,6 +12,7 @@ from sessions_app.ahp.transport import jsonrpc
 from sessions_app.ahp.transport.failures import error_for
 from sessions_app.ahp.versions.v0_1 import errors as face
 from sessions_app.ahp.versions.v0_1.dispatch import reasons
+from sessions_app.ahp.versions.v0_1.wire.errors import Code
 from sessions_app.core.base import errors
 from tests.pure.aap.test_problems import read_only
 
@@ -69,3 +71,31 @@ def test_faults_of_an_input_name_their_paths() -> None:
     error = error_for(errors.InvalidInput([fault]), face.TABLE)
     assert (error.code, error.message) == (-32602, "tools.0.name: is taken")
     assert reasons.of(errors.InvalidInput([fault])) == "tools.0.name: is taken"
+
+
+@pytest.mark.parametrize(
+    ("code", "params", "subject"),
+    [
+        (Code.SESSION_NOT_FOUND, {"session": "echo:/gone"}, "echo:/gone"),
+        (Code.SESSION_NOT_FOUND, {"resource": "echo:/gone"}, "echo:/gone"),
+        (Code.SESSION_NOT_FOUND, {"session": "echo:/new", "fork": {"session": "echo:/gone", "turnId": "t"}}, "echo:/gone"),
+        (Code.SESSION_ALREADY_EXISTS, {"session": "echo:/taken", "provider": "echo"}, "echo:/taken"),
+        (Code.PROVIDER_NOT_FOUND, {"session": "ecko:/new", "provider": "ecko"}, "ecko"),
+        (Code.PROVIDER_NOT_FOUND, {"session": "echo:/of-an-agent-that-is-gone"}, None),
+        (Code.NOT_FOUND, {"uri": "file:///gone"}, "file:///gone"),
+        # It may be the terminal or the directory.
+        (Code.NOT_FOUND, {"terminal": "t:/1", "cwd": "file:///gone"}, None),
+        # It may be the source or the destination's directory.
+        (Code.NOT_FOUND, {"source": "file:///a", "destination": "file:///b"}, None),
+        (Code.ALREADY_EXISTS, {"source": "file:///a", "destination": "file:///b"}, "file:///b"),
+        (jsonrpc.INVALID_PARAMS, {"session": "echo:/1"}, None),
+        (Code.SESSION_NOT_FOUND, {"session": 7}, None),
+    ],
+)
+def test_an_error_names_the_value_of_the_request_that_it_is_about(code: int, params: dict[str, Any], subject: str | None) -> None:
+    assert face.subject(code, params) == subject
+
+
+def test_long_names_are_cut_in_messages() -> None:
+    assert jsonrpc.method_not_found("m" * 1000).message == f'There is no such method: "{"m" * 200}…".'
+    assert jsonrpc.method_not_found("fly").message == 'There is no such method: "fly".'

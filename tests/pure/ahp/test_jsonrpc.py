@@ -194,7 +194,7 @@ def test_an_error_has_an_integer_code_a_message_and_data_only_if_there_is_some()
 @pytest.mark.rule("R26", "R27", "R28")
 def test_the_errors_of_the_framing_have_the_codes_of_json_rpc() -> None:
     assert jsonrpc.invalid_request("m").code == -32600
-    assert jsonrpc.method_not_found().code == -32601
+    assert jsonrpc.method_not_found("fly").code == -32601
     assert jsonrpc.invalid_params("m").code == -32602
     assert jsonrpc.internal_error().code == -32603
 

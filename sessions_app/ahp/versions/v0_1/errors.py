@@ -11,6 +11,26 @@ from sessions_app.ahp.transport.jsonrpc import RPCError
 from sessions_app.ahp.versions.v0_1.wire.errors import Code
 from sessions_app.core.base import errors
 
+_SUBJECTS: Mapping[int, tuple[str, ...]] = {
+    Code.SESSION_NOT_FOUND: ("session", "resource"),
+    Code.PROVIDER_NOT_FOUND: ("provider",),
+    Code.SESSION_ALREADY_EXISTS: ("session",),
+    Code.CONTENT_NOT_FOUND: ("uri",),
+    Code.NOT_FOUND: ("resource", "terminal", "uri"),
+    Code.ALREADY_EXISTS: ("terminal", "uri", "destination"),
+}
+
+
+def subject(code: int, params: Mapping[str, Any]) -> str | None:
+    """The URI or name in a request's params that does not exist, or exists already; None if it could be another one."""
+    fork = params.get("fork")
+    if code == Code.SESSION_NOT_FOUND and isinstance(fork, Mapping):
+        params = fork
+    if code == Code.NOT_FOUND and params.get("cwd") is not None:
+        return None
+    named = (params.get(name) for name in _SUBJECTS.get(code, ()))
+    return next((value for value in named if isinstance(value, str)), None)
+
 
 def session_not_found(_error: object = None) -> RPCError:
     return RPCError(Code.SESSION_NOT_FOUND, "There is no such session.")
@@ -69,7 +89,9 @@ TABLE: Mapping[type[errors.DomainError], Callable[[Any], RPCError]] = {
     errors.NotReady: _always(jsonrpc.INTERNAL_ERROR, TRY_AGAIN),
     errors.AnswersFull: _always(jsonrpc.INTERNAL_ERROR, "Other answers to this tenant have not been read yet; try again."),
     errors.NotAuthenticated: _always(Code.PERMISSION_DENIED, "The key of this connection is no longer valid."),
-    errors.ScopeMissing: _always(Code.PERMISSION_DENIED, "The key of this connection lacks the scope for this."),
+    errors.ScopeMissing: lambda error: RPCError(
+        Code.PERMISSION_DENIED, f"The key of this connection lacks the scope {error.scope}."
+    ),
 }
 """Every error that the core calls of commands raise."""
 

@@ -16,6 +16,7 @@ VERSION = Version(
         "unsubscribe": ClientNotification(NOTICES["unsubscribe"], resources.unsubscribe),
     },
     errors=errors.TABLE,
+    subject=errors.subject,
     snapshots=snapshots,
     projection=actions,
     summary_notifications=notifications,
