@@ -121,7 +121,8 @@ class TurnView:
 
     @property
     def steps(self) -> int:
-        return 0 if self.turn is None else self.turn.step
+        """The turn's steps. The step that a cancel ended is in none of its columns, but its message is on the page."""
+        return 0 if self.turn is None else max([self.turn.step, *(line.message.step for line in self.lines)])
 
 
 @dataclass(frozen=True, slots=True)

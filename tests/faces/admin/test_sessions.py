@@ -167,6 +167,14 @@ def test_a_transcript_reads_as_a_conversation(eve: Client, acme: Tenant) -> None
     assert page.count(">42<") == 1
 
 
+def test_the_step_that_a_cancel_ended_is_counted(eve: Client, acme: Tenant) -> None:
+    session = make_session(acme)
+    turn = make_turn(session, TurnState.CANCELLED, step=0)
+    say(session, "user", "Go on", turn)
+    say(session, "assistant", "So f", turn, step=1)
+    assert "1 step</span>" in transcript(eve, session).replace(" ·", "</span>")
+
+
 def test_calls_show_what_they_wait_for_and_why_they_were_denied(eve: Client, acme: Tenant) -> None:
     session = make_session(acme)
     turn = make_turn(session, TurnState.WAITING)
