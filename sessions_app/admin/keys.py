@@ -7,7 +7,7 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import path
@@ -79,7 +79,7 @@ class KeyFilters(FilterForm):
             return of_tenant(rows, value)
         match value:
             case "active":
-                return rows.filter(revoked_at=None).filter(Q(expires_at=None) | Q(expires_at__gt=Now()))
+                return rows.filter(keys.active())
             case "expired":
                 return rows.filter(revoked_at=None, expires_at__lte=Now())
             case "revoked":

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import path
 
 from sessions_app.admin.fields import AgentsField, offer_agents, tenant_help_texts
 from sessions_app.admin.pages import OperatorAdmin, actor, address, badge
 from sessions_app.core import turns
-from sessions_app.core.tenancy import quotas, tenants
+from sessions_app.core.tenancy import keys, quotas, tenants
 from sessions_app.core.turns import refusals
 from sessions_app.models import Tenant
 
@@ -71,7 +71,7 @@ class TenantAdmin(OperatorAdmin[Tenant]):
     ordering = ("slug",)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Tenant]:
-        return super().get_queryset(request).annotate(key_count=Count("keys", filter=Q(keys__revoked_at=None)))
+        return super().get_queryset(request).annotate(key_count=Count("keys", filter=keys.active("keys__")))
 
     def get_readonly_fields(self, request: HttpRequest, obj: Tenant | None = None) -> tuple[str, ...]:  # noqa: ARG002
         # Commands and audit records refer to a tenant by its slug.
@@ -89,7 +89,7 @@ class TenantAdmin(OperatorAdmin[Tenant]):
     def agents(self, row: Tenant) -> str:
         return "all" if row.allowed_agents is None else ", ".join(row.allowed_agents)
 
-    @admin.display(description="keys not revoked")
+    @admin.display(description="active keys")
     def active_keys(self, row: Tenant) -> int:
         return int(getattr(row, "key_count", 0))
 

@@ -239,8 +239,7 @@ def mark_revoked(key: ApiKey, *, actor: str, address: str = "") -> bool:
 def expire(key: ApiKey, *, actor: str, address: str = "") -> bool:
     """Let the key expire now; its runs continue. False if it was revoked or had expired already."""
     with transaction.atomic():
-        live = ApiKey.objects.filter(Q(expires_at=None) | Q(expires_at__gt=Now()), pk=key.pk, revoked_at=None)
-        if not live.update(expires_at=Now()):
+        if not ApiKey.objects.filter(active(), pk=key.pk).update(expires_at=Now()):
             return False
         _record(audit.Action.KEY_CHANGED, key, actor, address, "expires now")
     key.refresh_from_db(fields=["expires_at"])
@@ -279,6 +278,12 @@ def rotate(key: ApiKey, overlap: timedelta, *, actor: str, address: str = "") ->
         _record(audit.Action.KEY_ISSUED, issued.key, actor, address, f"{_rights(issued.key)}; replaces {old.prefix}…")
     key.refresh_from_db(fields=["expires_at"])
     return issued
+
+
+def active(path: str = "") -> Q:
+    """The condition that a key is active, as ``state_of`` shows it. ``path``: to the key in a query, such as ``keys__``."""
+    unexpired = Q(**{f"{path}expires_at": None}) | Q(**{f"{path}expires_at__gt": Now()})
+    return Q(**{f"{path}revoked_at": None}) & unexpired
 
 
 def state_of(key: ApiKey) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from sessions_app.core.tenancy import quotas
+from sessions_app.core.tenancy import keys, quotas
 from sessions_app.core.tenancy.quotas import Use
 from sessions_app.management.operator import OperatorCommand
 from sessions_app.models import ApiKey
@@ -21,13 +21,13 @@ show_usage acme --keys
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("tenant", metavar="TENANT", help="the tenant's slug")
-        parser.add_argument("--keys", action="store_true", help="include each key that is not revoked")
+        parser.add_argument("--keys", action="store_true", help="include each active key")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         tenant = self.tenant(options["tenant"])
         rows = [("OWNER", "QUOTA", "USED", "LIMIT"), *(_line(tenant.slug, use) for use in quotas.usage(tenant))]
         if options["keys"]:
-            for key in ApiKey.objects.filter(tenant=tenant, revoked_at=None).order_by("pk"):
+            for key in ApiKey.objects.filter(keys.active(), tenant=tenant).order_by("pk"):
                 rows += [_line(f"{key.prefix}…", use) for use in quotas.usage(tenant, key)]
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
         for row in rows:

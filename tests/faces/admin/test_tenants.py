@@ -73,6 +73,17 @@ def test_many_tenants_are_suspended_after_a_confirmation(eve: Client, acme: Tena
     assert not Tenant.objects.exclude(suspended_at=None).exists()
 
 
+def test_the_list_counts_keys_that_are_neither_revoked_nor_expired(eve: Client, acme: Tenant) -> None:
+    live, expired, revoked = (
+        keys.issue(acme, name=name, scopes=["*"], expires_at=None, allowed_agents=None, actor="tests", address="").key
+        for name in ("live", "of a chat", "lost")
+    )
+    keys.expire(expired, actor="tests")
+    revoking.revoke_key(revoked, actor="tests")
+    page = html(eve.get(url("tenant", "changelist")))
+    assert 'class="field-active_keys">1<' in page, live
+
+
 def test_a_tenant_cannot_be_deleted_here(eve: Client, acme: Tenant) -> None:
     assert eve.post(url("tenant", "delete", acme), {"post": "yes"}).status_code == 403
     assert "delete_selected" not in html(eve.get(url("tenant", "changelist")))

@@ -239,6 +239,8 @@ def test_show_usage_shows_usage_and_limits(acme: Tenant) -> None:
     assert "until unused for 30 days" in said
     out, _ = run("show_usage", "acme", "--keys")
     assert any(line.startswith(key.prefix) and "tokens today" in line and line.endswith(" 5") for line in out.splitlines())
+    keys.expire(key, actor="t")
+    assert key.prefix not in run("show_usage", "acme", "--keys")[0]
 
 
 def test_show_usage_of_an_unknown_tenant_is_an_error() -> None:
