@@ -56,6 +56,11 @@ def test_every_path_that_a_page_names_exists(page: Path) -> None:
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_every_management_command_on_a_page_names_the_python_of_the_checkout(page: Path) -> None:
+    assert re.findall(r".*(?<!\.venv/bin/)python manage\.py.*", page.read_text()) == []
+
+
 def test_the_index_of_decisions_lists_every_record_with_its_title() -> None:
     folder = ROOT / "docs" / "decisions"
     index = " ".join((folder / "README.md").read_text().split())
