@@ -349,8 +349,10 @@ def test_a_run_asks_its_model_but_stores_nothing_before_its_claim_is_durable(
 
 
 def test_a_run_whose_claim_may_be_lost_in_a_crash_is_dropped_with_its_model_call(
-    alice: World, start_worker: Callable[[], Worker], model: ModelServer, monkeypatch: pytest.MonkeyPatch
+    alice: World, start_worker: Callable[[], Worker], model: ModelServer, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Only this test ends the lease: one of six seconds could expire on a busy machine before the first look.
+    settings.AGENTHOST_LEASE_SECONDS = 60.0
     crashes = [True]
     asked = threading.Event()
 
