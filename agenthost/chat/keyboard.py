@@ -19,6 +19,8 @@ from typing import TextIO
 from agenthost.chat.screen import Screen
 
 _CONTINUES = "\\"
+_ENDS = (b"\0", b"\x04")
+"""What a terminal without canonical mode returns for a Ctrl-D that was pressed in canonical mode: Linux, others."""
 
 
 class Keyboard:
@@ -52,6 +54,7 @@ class Keyboard:
 
     def message(self, prompt: str) -> str:
         """The next message: one line, or several that were pasted or end in a backslash."""
+        self._take_what_was_typed()
         if self._typed_ahead:
             line = self._typed_ahead.popleft()
             self._screen.line(f"{prompt}{line}")
@@ -73,6 +76,24 @@ class Keyboard:
         if self._readline is not None and text.strip():
             self._readline.add_history(text)
         return text
+
+    def _take_what_was_typed(self) -> None:
+        """Take input from before the prompt. Readline switches the terminal's mode, in which a Ctrl-D of before is no end."""
+        if self._readline is None or self._at_end:
+            return
+        *lines, rest = (self._partial_line + self._pending_input()).split(b"\n")
+        pasted: list[str] = []
+        for text in map(self._decoded, lines):
+            if text.startswith("/"):
+                self._typed_ahead.extend(["\n".join(pasted), text])
+                pasted.clear()
+            else:
+                pasted.append(text.removesuffix(_CONTINUES))
+        self._typed_ahead.append("\n".join(pasted))
+        self._typed_ahead = deque(text for text in self._typed_ahead if text.strip())
+        # Behind text Ctrl-D is no end of input, as in a line that is being edited.
+        self._at_end = rest.startswith(_ENDS)
+        self._partial_line = b"" if self._at_end else rest.translate(None, b"".join(_ENDS))
 
     def begin_question(self) -> None:
         """Called before a question is shown: text typed until now cannot be its answer.
@@ -143,7 +164,10 @@ class Keyboard:
 
     def _take_partial_line(self) -> str:
         partial_line, self._partial_line = self._partial_line, b""
-        return partial_line.decode(self._source.encoding or "utf-8", "replace")
+        return self._decoded(partial_line)
+
+    def _decoded(self, typed: bytes) -> str:
+        return without_surrogates(typed.decode(self._source.encoding or "utf-8", "replace"))
 
     def _has_pending_input(self) -> bool:
         return bool(select.select([self._source], [], [], 0.01)[0])
@@ -189,7 +213,7 @@ class Keyboard:
             *lines, self._partial_line = (self._partial_line + data).split(b"\n")
             for line in lines:
                 self._screen.on_line_ended()
-                text = without_surrogates(line.decode(self._source.encoding or "utf-8", "replace"))
+                text = self._decoded(line)
                 if not on_line(text) and text.strip():
                     self._typed_ahead.append(text)
 
