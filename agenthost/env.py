@@ -113,6 +113,14 @@ def boolean(name: str, *, default: bool) -> bool:
     raise ImproperlyConfigured(f"{name}: yes or no is needed (1, true, yes, on; 0, false, no, off).")
 
 
+def word(name: str, words: tuple[str, ...]) -> str:
+    """One of a few words; the first one by default."""
+    value = text(name, words[0]).lower()
+    if value not in words:
+        raise ImproperlyConfigured(f"{name}: the value must be one of {', '.join(words)}.")
+    return value
+
+
 def duration(name: str, default: float, *, least: float = 0.0) -> float:
     """Seconds; the value is a number of seconds, or has a unit: 500ms, 15s, 10m, 24h, 30d."""
     value = read(name)

@@ -35,6 +35,8 @@ def lines(agent: AgentSpec) -> Iterator[tuple[str, str]]:
         yield "context", f"{agent.context_tokens} tokens, then older turns are {_COMPACTED[agent.compaction]}"
     if agent.template:
         yield "files", f"new workspaces begin with {agent.template}"
+    if agent.network:
+        yield "network", "commands may reach " + ("any public host" if agent.network == ("*",) else ", ".join(agent.network))
     for model, price in agent.prices.items():
         cached = "" if price.cache_read is None else f", {price.cache_read:g} from the cache"
         yield "price", f"{model}: {price.input:g} in, {price.output:g} out{cached}, a million tokens"

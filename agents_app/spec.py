@@ -36,7 +36,7 @@ PROGRAM_OWNERS: tuple[ProgramOwner, ...] = get_args(ProgramOwner)
 PROGRAM_WORKSPACES: tuple[ProgramWorkspace, ...] = get_args(ProgramWorkspace)
 
 FIRST_FORMAT = 1
-FIELDS_SINCE: Mapping[str, int] = {"mcp": 2, "prices": 2, "summary": 2, "python": 2}
+FIELDS_SINCE: Mapping[str, int] = {"mcp": 2, "prices": 2, "summary": 2, "python": 2, "network": 4}
 """The format that introduced each later field of ``AgentSpec``; each of these fields has a default."""
 
 
@@ -144,7 +144,7 @@ class AgentSpec:
 
     ``python``: the object in code that defines the agent, if there is one (``module:name``). ``prices``: by model, as
     ``model`` names it, with or without its provider. ``template``: the path of a folder or archive that fills new workspaces;
-    it is of this host, so documents omit it.
+    it is of this host, so documents omit it. ``network``: the hosts that its commands may reach; ``*``: every public one.
     """
 
     name: str
@@ -171,6 +171,7 @@ class AgentSpec:
     prices: Mapping[str, Price] = field(default_factory=dict, hash=False)
     python: str | None = None
     template: str | None = None
+    network: tuple[str, ...] = ()
 
     @property
     def exposed_tools(self) -> tuple[ToolSpec, ...]:
@@ -258,6 +259,7 @@ def from_document(document: Mapping[str, Any], secrets: Mapping[str, str]) -> Ag
     fields["tools"] = tuple(ToolSpec(**tool) for tool in document["tools"])
     for name in ("history", "stream", "images"):
         fields[name] = tuple(document[name])
+    fields["network"] = tuple(document.get("network", ()))
     fields["mcp"] = tuple(_mcp(server, f"/mcp/{number}", secrets) for number, server in enumerate(document.get("mcp", ())))
     summary = document.get("summary")
     fields["summary"] = SummarySpec(**{**summary, **_access(summary, "/summary", secrets)}) if summary else SummarySpec()

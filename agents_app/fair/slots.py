@@ -28,6 +28,11 @@ class FairSlots:
         finally:
             self.give_back(owner)
 
+    async def take(self, owner: Hashable) -> None:
+        """Wait for a slot and take it; ``give_back`` frees it."""
+        if not self._shares.take(owner):
+            await self._wait(owner, None)
+
     def take_now(self, owner: Hashable) -> bool:
         """Take a slot if one is free for this owner; ``give_back`` frees it."""
         return self._shares.take(owner)

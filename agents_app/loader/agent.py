@@ -32,6 +32,7 @@ def read(table: Table, folder: Path) -> AgentSpec:
     if not _SEMVER.fullmatch(version):
         table.fault("version", "must be a semantic version such as 1.2.0")
     offered = own.options_with(table, agent_options.read(table))
+    files = templates.read(table, folder)
     agent = AgentSpec(
         name=name,
         model=own.model_or(table),
@@ -56,7 +57,8 @@ def read(table: Table, folder: Path) -> AgentSpec:
         summary=summary.read(table),
         prices=prices.read(table),
         python=own.reference,
-        template=templates.read(table, folder),
+        template=files.template,
+        network=files.network,
     )
     table.refuse_unknown()
     checks.check(agent, table)

@@ -39,6 +39,9 @@ class Table:
     def has(self, key: str) -> bool:
         return key in self._values
 
+    def is_list(self, key: str) -> bool:
+        return isinstance(self._values.get(key), list)
+
     def names(self) -> tuple[str, ...]:
         """All keys of a table whose keys are names."""
         return tuple(self._values)
@@ -69,8 +72,8 @@ class Table:
             return None
         return value
 
-    def flag(self, key: str, default: bool) -> bool:
-        value = self._typed(key, bool, "true or false")
+    def flag(self, key: str, default: bool, wanted: str = "true or false") -> bool:
+        value = self._typed(key, bool, wanted)
         return default if value is None else value
 
     def whole(self, key: str, default: int, least: int = 1) -> int:

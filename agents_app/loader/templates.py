@@ -1,21 +1,48 @@
-"""Reads the template of new workspaces from ``[agents.workspace]``."""
+"""Reads ``[agents.workspace]``: the template of new workspaces, and the network of the agent's commands."""
 
 from __future__ import annotations
 
 import os
 import stat
+from dataclasses import dataclass
 from pathlib import Path
 
 from agents_app.loader.table import Table
+from agents_app.outbound.policy import Allowance
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
 
 
-def read(table: Table, folder: Path) -> str | None:
-    """Its absolute path. Whether it is within the limits is checked by the server (`core.workspaces.templates`)."""
+@dataclass(frozen=True, slots=True)
+class Files:
+    """``template``: its absolute path. ``network``: the hosts that commands may reach; ``*``: every public one."""
+
+    template: str | None
+    network: tuple[str, ...]
+
+
+def read(table: Table, folder: Path) -> Files:
     entry = table.table("workspace")
-    text = entry.text("template")
+    found = Files(_template(entry, folder), _network(entry))
     entry.refuse_unknown()
+    return found
+
+
+def _network(entry: Table) -> tuple[str, ...]:
+    if not entry.is_list("network"):
+        return ("*",) if entry.flag("network", default=False, wanted="true, false or a list of hosts") else ()
+    hosts = entry.texts("network") or ()
+    for host in hosts:
+        try:
+            Allowance.read(host)
+        except ValueError as error:
+            entry.fault("network", f"{host!r}: {error}; for every public host write true")
+    return hosts
+
+
+def _template(entry: Table, folder: Path) -> str | None:
+    """Whether it is within the limits is checked by the server (`core.workspaces.templates`)."""
+    text = entry.text("template")
     if text is None:
         return None
     path = (folder / text).absolute()

@@ -37,6 +37,7 @@ class Terminal(models.Model):
     line = models.BigIntegerField(help_text="The key line that created the terminal.")
     command = models.TextField(null=True, help_text="What the shell runs, instead of being interactive: an agent's command.")
     claim_call = models.TextField(null=True, help_text="The id of the tool call that waits for the command; null: none does.")
+    network = models.TextField(null=True, help_text="JSON list: the hosts that the agent of the command may reach; null: none.")
     workspace = models.BigIntegerField(null=True)
     title = models.TextField(default="")
     cwd = models.TextField(default="", help_text="A file: URI; empty: unknown.")

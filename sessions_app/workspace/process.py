@@ -19,7 +19,8 @@ from types import TracebackType
 from typing import Self
 
 from sessions_app.workspace.cgroup import Cgroup
-from sessions_app.workspace.sandbox import READY, Box, Command, NoSandbox, command, failure
+from sessions_app.workspace.outlet import NoOutlet, Outlet, listener_in
+from sessions_app.workspace.sandbox import READY, Box, Command, NoSandbox, command, failure, owner
 from sessions_app.workspace.waiting import Waiter
 from sessions_app.workspace.watchdog import Watched, watchdog
 
@@ -150,6 +151,7 @@ class BoxProcess:
         self._killed = False
         self._killed_for: str | None = None
         self._watched: Watched | None = None
+        self._outlet: Outlet | None = None
         self._ended: asyncio.Task[int | None] = asyncio.get_running_loop().create_task(self._until_ended())
 
     @property
@@ -157,9 +159,19 @@ class BoxProcess:
         """Why the sandbox was killed by the watchdog or for its memory, in one sentence; None if it was not."""
         return self._killed_for
 
-    def begun(self, information: bytes) -> None:
-        """The box works; `information` is what bubblewrap reports about it."""
-        self._init_pid = int(json.loads(information)["child-pid"])
+    async def connect(self, init: int, outlet: Outlet) -> NoOutlet | None:
+        """Gives the box, whose init has the pid `init`, its way out before its program begins. Returns why that failed."""
+        try:
+            listener = await listener_in(init, owner(self.box.owner))
+        except NoOutlet as error:
+            return error
+        self._outlet = outlet
+        outlet.open(listener)
+        return None
+
+    def begun(self, init: int) -> None:
+        """The box works; `init` is the pid of its init."""
+        self._init_pid = init
         with contextlib.suppress(ProcessLookupError):
             self._init = os.pidfd_open(self._init_pid)
             with contextlib.suppress(OSError, ValueError, IndexError):
@@ -217,6 +229,8 @@ class BoxProcess:
         finally:
             if self._watched is not None:
                 self._watched.stop()
+            if self._outlet is not None:
+                self._outlet.close()
             closed(self._end, *(pidfd for pidfd in (self._init, self._program) if pidfd is not None))
             self._init = self._program = None
             self._end = -1
@@ -259,16 +273,25 @@ async def launched(
     """
     arguments_from, arguments_to = os.pipe()
     info_from, info_to = os.pipe()
-    owned = _Owned(arguments_from, arguments_to, info_from, info_to, *child)
+    go_from, go_to = os.pipe()
+    owned = _Owned(arguments_from, arguments_to, info_from, info_to, go_from, go_to, *child)
     cgroup: Cgroup | None = None
     process: BoxProcess | None = None
     try:
-        with command(box, argv, environment, arguments_from=arguments_from, terminal=terminal, info_to=info_to) as line:
+        with command(
+            box,
+            argv,
+            environment,
+            arguments_from=arguments_from,
+            terminal=terminal,
+            info_to=info_to,
+            wait_for=None if box.outlet is None else go_from,
+        ) as line:
             if box.cgroups is not None:
                 cgroup = Cgroup(box.cgroups, box.limits)
             bubblewrap = _popen(line, child)
             process = BoxProcess(box, bubblewrap, cgroup)
-        owned.close(arguments_from, info_to, *child)
+        owned.close(arguments_from, info_to, go_from, *child)
         _yielding(bubblewrap.pid)
         if cgroup is not None:
             cgroup.add(bubblewrap.pid)
@@ -276,8 +299,15 @@ async def launched(
         with contextlib.suppress(BrokenPipeError):
             os.write(arguments_to, line.arguments)
         owned.close(arguments_to)
-        await asyncio.wait_for(_until_ready(errors), START_SECONDS)
-        process.begun(os.read(info_from, 4096))
+        async with asyncio.timeout(START_SECONDS):
+            init = await _init_of(info_from)
+            no_outlet = None if box.outlet is None or not init else await process.connect(init, box.outlet)
+            owned.close(go_to)
+            # If bubblewrap has failed, its message is the reason.
+            await _until_ready(errors)
+            if no_outlet is not None:
+                raise no_outlet
+        process.begun(init)
     except BaseException as error:
         if process is not None:
             await process.close()
@@ -285,7 +315,7 @@ async def launched(
             cgroup.remove()
         if isinstance(error, TimeoutError):
             raise NoSandbox(f"a sandbox did not start within {START_SECONDS:.0f} s") from error
-        if isinstance(error, OSError):
+        if isinstance(error, OSError | NoOutlet):
             raise NoSandbox(f"a sandbox could not be started: {error}") from error
         raise
     finally:
@@ -315,6 +345,19 @@ def _yielding(pid: int) -> None:
         os.setpriority(os.PRIO_PROCESS, pid, _NICE)
     with contextlib.suppress(OSError):
         Path(f"/proc/{pid}/oom_score_adj").write_bytes(_OUT_OF_MEMORY_SCORE)
+
+
+async def _init_of(information_from: int) -> int:
+    """The pid of the box's init, which bubblewrap reports when the namespaces are there; 0 if it has failed before."""
+    os.set_blocking(information_from, False)
+    waiter = Waiter(information_from)
+    reported = b""
+    while not reported.rstrip().endswith(b"}"):
+        await waiter.readable()
+        if not (part := os.read(information_from, 4096)):
+            return 0
+        reported += part
+    return int(json.loads(reported)["child-pid"])
 
 
 async def _until_ready(errors: Stream) -> None:

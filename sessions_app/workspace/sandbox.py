@@ -25,6 +25,8 @@ from pathlib import Path
 
 from sessions_app.workspace import paths, seccomp
 from sessions_app.workspace.limits import MIB, Limits, rlimit_options
+from sessions_app.workspace.outlet import ENVIRONMENT as PROXIED
+from sessions_app.workspace.outlet import Outlet
 from sessions_app.workspace.shell import BASHRC, BASHRC_AT
 
 # A user of no account. If the outer identity of a user namespace is root, its processes may write what belongs to root and is
@@ -90,9 +92,10 @@ class Box:
     """Where and under which limits programs run.
 
     `tree` is the workspace's directory, seen as `mounted_at` by programs; `cwd` is where they start. `root` is the operator's
-    directory with a system of its own (bash or sh, setsid); None is /usr and the like of this machine. `network` shares the
-    network of this machine, loopback and metadata addresses included: only for operators who filter it themselves. `cgroups` is a
-    cgroup v2 directory that is delegated to this process. `owner` is who runs it, and owns the tree, if this process is root.
+    directory with a system of its own (bash or sh, setsid); None is /usr and the like of this machine. `outlet` is the only way
+    to a network; None: there is none. `machine_network` shares the network of this machine instead, loopback and metadata
+    addresses included: only for operators who filter it themselves. `cgroups` is a cgroup v2 directory that is delegated to this
+    process. `owner` is who runs it, and owns the tree, if this process is root.
     `writable`: whether programs may change the tree. `mounts` are directories of the operator that programs can read, at the same
     place; the tree must not have the first segment of one.
     """
@@ -101,7 +104,8 @@ class Box:
     mounted_at: str
     cwd: str
     root: Path | None = None
-    network: bool = False
+    outlet: Outlet | None = field(default=None, compare=False)
+    machine_network: bool = False
     limits: Limits = field(default_factory=Limits)
     cgroups: Path | None = None
     owner: int = DEFAULT_OWNER
@@ -219,7 +223,7 @@ def _arguments(
     limits = box.limits
     over_tmp = box.mounted_at == "/tmp"  # noqa: S108
     yield from ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--disable-userns")
-    if not box.network:
+    if not box.machine_network:
         yield "--unshare-net"
     yield from ("--uid", str(INSIDE_ID), "--gid", str(INSIDE_ID), "--hostname", HOSTNAME)
     yield from (
@@ -227,13 +231,13 @@ def _arguments(
         "--cap-drop",
         "ALL",
         "--clearenv",
-        *_environment(environment, box.mounted_at if over_tmp else HOME),
+        *_environment({**(PROXIED if box.outlet else {}), **environment}, box.mounted_at if over_tmp else HOME),
     )
     yield from _root(box, listed)
     if box.root is None:
         for name, content in _OWN_ETC.items():
             yield from ("--perms", "0644", "--file", file(content.encode()), f"/etc/{name}")
-        if box.network:
+        if box.machine_network:
             yield from ("--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf")
     yield from ("--perms", "0644", "--file", file(BASHRC.encode()), BASHRC_AT)
     yield from ("--proc", "/proc", "--dev", "/dev")
@@ -294,8 +298,12 @@ def command(
     arguments_from: int,
     terminal: bool,
     info_to: int | None = None,
+    wait_for: int | None = None,
 ) -> Iterator[Command]:
-    """The command that runs `argv` in `box`. Its descriptors are closed at the end of the context."""
+    """The command that runs `argv` in `box`. Its descriptors are closed at the end of the context.
+
+    The program begins when something can be read from `wait_for`.
+    """
     _checked_place(box)
     if not argv or any("\0" in part for part in argv):
         raise ValueError("argv: at least the program's name is needed, and no part may contain NUL")
@@ -310,6 +318,9 @@ def command(
     if info_to is not None:
         descriptors.append(info_to)
         options += ["--info-fd", str(info_to)]
+    if wait_for is not None:
+        descriptors.append(wait_for)
+        options += ["--block-fd", str(wait_for)]
     # One more for bubblewrap's own process in the box.
     processes = box.limits.processes + 1 if _kernel() >= NPROC_PER_NAMESPACE else 0
     script = _ON_TERMINAL if terminal else _ON_PIPES

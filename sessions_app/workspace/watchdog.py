@@ -158,7 +158,7 @@ def excess(watched: Watched, now: float) -> str | None:
     if use.resident_bytes > limits.memory_bytes and (held := proportional_bytes(watched.processes)) > limits.memory_bytes:
         return f"memory: {amount(held)} used by {use.processes:,} processes; the limit is {amount(limits.memory_bytes)}"
     most_sockets = limits.memory_bytes // SOCKET_BYTES
-    if not watched.box.network and (sockets := sockets_of(watched.init)) > most_sockets:
+    if not watched.box.machine_network and (sockets := sockets_of(watched.init)) > most_sockets:
         return f"sockets: {sockets:,} open; the limit is {most_sockets:,}, one for each {amount(SOCKET_BYTES)} of memory"
     # A file takes memory even if it is empty, and the sizes of /tmp and /dev/shm do not count that.
     for place in ("/tmp", "/dev/shm"):  # noqa: S108

@@ -15,6 +15,7 @@ from sessions_app.core.base import database
 from sessions_app.core.base.errors import DomainError
 from sessions_app.core.programs import private
 from sessions_app.core.programs.private import PrivateDirectory
+from sessions_app.core.sandboxes import network
 from sessions_app.core.workspaces import directories, threads
 from sessions_app.core.workspaces.places import Place
 from sessions_app.models import Session
@@ -29,7 +30,7 @@ _PRIVATE_BYTES, _PRIVATE_FILES = 256 * MIB, 50_000
 _LOOKED_INTO = ("tmp", "var", "node_modules")
 """First segments of paths from which programs load code or settings by default."""
 OFF = "programs are off on this server (AGENTHOST_MCP_COMMANDS)"
-_NO_NETWORK = "it needs the network, which sandboxes do not have on this server (AGENTHOST_SANDBOX_NETWORK)"
+_NO_NETWORK = f"it needs the network; {network.OFF}"
 _NO_WORKSPACES = "it needs a workspace, and this server has none (AGENTHOST_WORKSPACES_DIR)"
 
 
@@ -74,7 +75,7 @@ class SandboxLauncher:
     def _first_fault(self, program: Program) -> str | None:
         if (why := self.fault()) is not None:
             return why
-        if program.network and not settings.AGENTHOST_SANDBOX_NETWORK:
+        if program.network and network.is_off():
             return _NO_NETWORK
         if program.workspace != "none" and settings.AGENTHOST_WORKSPACES_DIR is None:
             return _NO_WORKSPACES
@@ -145,7 +146,8 @@ def _own_box(program: Program, tree: Path) -> Box:
         mounted_at=PRIVATE_AT,
         cwd=PRIVATE_AT,
         root=settings.AGENTHOST_SANDBOX_ROOT,
-        network=program.network,
+        outlet=network.of_program(program.tenant, program.server) if program.network else None,
+        machine_network=program.network and network.is_machines(),
         limits=_limits(program, _PRIVATE_BYTES, _PRIVATE_FILES),
         cgroups=settings.AGENTHOST_SANDBOX_CGROUPS,
         owner=settings.AGENTHOST_SANDBOX_UID,
@@ -162,7 +164,8 @@ def _box_of(program: Program, place: Place) -> Box:
         mounted_at=place.mounted_at,
         cwd=HOME,
         root=root,
-        network=program.network,
+        outlet=network.of_program(program.tenant, program.server) if program.network else None,
+        machine_network=program.network and network.is_machines(),
         limits=_limits(program, settings.AGENTHOST_WORKSPACE_BYTES, settings.AGENTHOST_WORKSPACE_FILES),
         cgroups=settings.AGENTHOST_SANDBOX_CGROUPS,
         owner=settings.AGENTHOST_SANDBOX_UID,

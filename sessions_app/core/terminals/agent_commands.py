@@ -41,10 +41,14 @@ _disposals: set[asyncio.Task[None]] = set()
 
 
 class SessionCommands:
-    """The commands of one session's turn, for one run (``agents_app.tools.commands.host.Commands``)."""
+    """The commands of one session's turn, for one run (``agents_app.tools.commands.host.Commands``).
 
-    def __init__(self, tenant: int, session: int, turn: int) -> None:
+    ``network``: the hosts that they may reach, as the agent's definition lists them; empty: none.
+    """
+
+    def __init__(self, tenant: int, session: int, turn: int, network: tuple[str, ...] = ()) -> None:
         self._tenant, self._session, self._turn = tenant, session, turn
+        self._network = network or None
 
     async def run(self, command: Command, call: CurrentCall, output: Callable[[str], None]) -> Ended:
         terminal = await self._create(command, call.call_id)
@@ -63,7 +67,7 @@ class SessionCommands:
             raise
 
     async def _create(self, command: Command, call: str) -> Terminal:
-        wanted = ForCall(self._session, self._turn, call, command.line, paths.uri_of(command.cwd))
+        wanted = ForCall(self._session, self._turn, call, command.line, paths.uri_of(command.cwd), self._network)
         try:
             return await threads.run(self._tenant, creating.create_for_call, wanted)
         except (TerminalsUnavailable, NotPossible) as error:

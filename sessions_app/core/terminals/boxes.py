@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from django.conf import settings
 
 from sessions_app.core import workspaces
+from sessions_app.core.sandboxes import network
 from sessions_app.core.terminals.services import Claimed
 from sessions_app.core.workspaces import Place, volume
 from sessions_app.workspace import paths, sandbox
@@ -49,7 +50,8 @@ def prepare(claimed: Claimed) -> Started:
         mounted_at=place.mounted_at,
         cwd=place.mounted_path,
         root=root,
-        network=settings.AGENTHOST_SANDBOX_NETWORK,
+        outlet=network.of_terminal(claimed.tenant, claimed.public_id, claimed.network, is_clients=claimed.command is None),
+        machine_network=network.is_machines(),
         limits=Limits(
             memory_bytes=settings.AGENTHOST_SANDBOX_MEMORY_BYTES,
             processes=settings.AGENTHOST_SANDBOX_PROCESSES,

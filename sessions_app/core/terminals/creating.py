@@ -8,6 +8,7 @@ from django.conf import settings
 from django.db import IntegrityError
 from django.utils import timezone
 
+from agents_app import exact_json
 from sessions_app.core import workspaces
 from sessions_app.core.base import journal_keys
 from sessions_app.core.base.caller import Caller
@@ -46,13 +47,17 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class ForCall:
-    """A command that a session's tool call runs. ``cwd``: an existing directory of the session's workspace, as a URI."""
+    """A command that a session's tool call runs. ``cwd``: an existing directory of the session's workspace, as a URI.
+
+    ``network``: the hosts that the agent's commands may reach; None: it has no network.
+    """
 
     session: int
     turn: int
     call: str
     line: str
     cwd: str
+    network: tuple[str, ...] | None = None
 
 
 def create(caller: Caller, wanted: Wanted, client: str) -> Terminal:
@@ -97,6 +102,7 @@ def create_for_call(wanted: ForCall) -> Terminal:
             raise SessionNotFound
         row = _row(session.tenant_id, turn[1] or turn[2], shown, place)
         row.public_id, row.command, row.claim_call = public_id, wanted.line, wanted.call
+        row.network = None if wanted.network is None else exact_json.dumps([*wanted.network])
         row = _insert(tx, row, session)
     broadcast.notify_worker(WAKE, {"terminal": row.pk})
     return row

@@ -14,6 +14,7 @@ from typing import Any
 from django.db import DatabaseError
 
 from agents_app import exact_json
+from agents_app.fair.rates import Rates
 from sessions_app.core.base import database, redaction, supervision
 from sessions_app.core.base.content import UNSTORABLE
 from sessions_app.core.base.errors import DomainError, NotReady, PositionPruned
@@ -21,7 +22,6 @@ from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.log import feed, journal
 from sessions_app.core.log.journal.types import Event, Unit
 from sessions_app.core.terminals import boxes, checkpoints, ending
-from sessions_app.core.terminals.rates import Rates
 from sessions_app.core.terminals.services import Claimed
 from sessions_app.core.terminals.types import LONGEST_TITLE
 from sessions_app.workspace import pty

@@ -18,13 +18,13 @@ from typing import Any
 from django.conf import settings
 from django.db import DatabaseError
 
+from agents_app.fair.rates import Rates
 from sessions_app.core.base import database, log_context, loop_thread, process_loop, redaction, supervision
 from sessions_app.core.base.periodic_tasks import PeriodicTask
 from sessions_app.core.log import broadcast, journal
 from sessions_app.core.terminals import boxes, services
 from sessions_app.core.terminals.creating import WAKE
 from sessions_app.core.terminals.live import LiveTerminal
-from sessions_app.core.terminals.rates import Rates
 from sessions_app.core.terminals.services import Claimed
 
 log = logging.getLogger(__name__)

@@ -12,6 +12,7 @@ from django.conf import settings
 from django.db.models import BigIntegerField, Exists, F, OuterRef, QuerySet
 from django.db.models.functions import Coalesce, Now
 
+from agents_app import exact_json
 from sessions_app.core.base import journal_keys, maintenance, raw_sql
 from sessions_app.core.log import journal
 from sessions_app.core.records import live_workers
@@ -55,6 +56,8 @@ class Claimed:
     """The number of its first event: input comes after it."""
     command: str | None = None
     """What its shell runs; None: it is interactive."""
+    network: tuple[str, ...] | None = None
+    """The hosts that its agent may reach; None: its agent has no network, or it is no agent's."""
 
     @property
     def key(self) -> int:
@@ -110,6 +113,7 @@ def claim(service: str, free: int, *, reserved: int = 0, tenants: Collection[int
                 row.rows,
                 created,
                 row.command,
+                None if row.network is None else tuple(exact_json.loads(row.network)),
             )
         )
     return claimed

@@ -54,7 +54,7 @@ def make(
     files = commands = None
     if settings.AGENTHOST_WORKSPACES_DIR is not None:
         files = SessionFiles(Session(pk=claimed.session, tenant_id=tenant, public_id=session))
-        commands = SessionCommands(tenant, claimed.session, claimed.turn_id)
+        commands = SessionCommands(tenant, claimed.session, claimed.turn_id, spec.network)
     client_schemas = loaded.settings.client_schemas() if spec.client_tools else []
     return replace(
         assemble(spec, loaded.options, enabled, pool, tenant, client_schemas, session, files, tenant, commands),

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from django.db import OperationalError
 
+from agents_app.outbound.policy import Policy
 from agents_app.spec import AgentSpec, ToolSpec
 from agents_app.tools.signature import describe
 from agents_app.tools.source import BUILTINS
@@ -130,6 +131,30 @@ def test_commands_end_with_their_codes_and_their_output(
     shown = [payload["content"] for _, payload in events(session, "call_content_changed")]
     assert [block["type"] for blocks in shown for block in blocks] == ["terminal"] * 4
     assert shown[1][0]["title"] == "pwd; exit 3"
+
+
+def test_commands_reach_the_hosts_that_their_agent_lists_if_the_operator_allows_any(
+    alice: World, agents: Callable[..., AgentSpec], service: Service, start_worker: Any, model: ModelServer, settings: Any
+) -> None:
+    settings.AGENTHOST_SANDBOX_NETWORK_POLICY = Policy.of([f"127.0.0.1:{model.port}"], [80])
+    tool = ToolSpec("run_command", "builtin:run_command", None, *describe(BUILTINS["run_command"]))
+    agents(tools=(tool,), network=(f"127.0.0.1:{model.port}",))
+    start_worker()
+    session = alice.session(tools=trusted("run_command"))
+
+    def fetched(url: str) -> str:
+        line = f"exec 3<>/dev/tcp/127.0.0.1/3128 && printf 'GET {url} HTTP/1.0\\r\\n\\r\\n' >&3 && head -1 <&3"
+        (result,) = play(alice, model, session, {"command": line})
+        return result
+
+    assert "Connection refused" in fetched(f"http://127.0.0.1:{model.port}/none")
+    settings.AGENTHOST_SANDBOX_NETWORK = "agents"
+    assert "HTTP/1.1 404" in fetched(f"http://127.0.0.1:{model.port}/none")
+    refused = fetched("http://example.com/")
+    assert (
+        "403 Forbidden: the host is not in the list of hosts that this sandbox may reach (workspace.network of the agent)"
+        in refused
+    )
 
 
 @pytest.mark.rule("R305")

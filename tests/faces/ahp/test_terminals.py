@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from agents_app.fair.rates import Rates
+from agents_app.outbound.policy import Policy
 from sessions_app.ahp.transport.jsonrpc import RPCError
 from sessions_app.ahp.versions.v0_1.wire.state import ROOT
 from sessions_app.core.base import database, journal_keys
@@ -21,7 +23,6 @@ from sessions_app.core.log import journal
 from sessions_app.core.records import live_workers
 from sessions_app.core.tenancy import keys
 from sessions_app.core.terminals import checkpoints, services, state
-from sessions_app.core.terminals.rates import Rates
 from sessions_app.core.terminals.service import Service
 from sessions_app.core.workspaces import volume
 from sessions_app.models import ApiKey, Event, Tenant, Terminal, TerminalScreen
@@ -29,6 +30,7 @@ from sessions_app.workspace import pty, sandbox
 from tests.e2e.ahp_steps import rejection_reason
 from tests.e2e.ahp_terminals import create_terminal, has_exited, listed, screen_of, shows, type_into
 from tests.e2e.ahp_watcher import Watcher
+from tests.network.agents_app.outbound.site import answer, running
 from tests.sample_tenants import SampleTenants
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.sandbox]
@@ -90,6 +92,41 @@ async def test_a_shell_takes_input_and_exits_with_a_code(client: Watcher) -> Non
     assert await client.until(lambda: listed(client)[URI].get("exitCode")) == 3
     await client.check(URI)
     await client.check(ROOT)
+
+
+def fetch(url: str) -> str:
+    """A line for bash that reads an address through the proxy, as curl would."""
+    return f"exec 3<>/dev/tcp/127.0.0.1/3128; printf 'GET {url} HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3\n"
+
+
+async def test_a_clients_terminal_has_network_only_if_the_operator_gives_it_to_all(
+    client: Watcher, settings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    async with running() as site:
+        site.pages["/secret-path"] = answer("the page")
+        settings.AGENTHOST_SANDBOX_NETWORK_POLICY = Policy.of([f"127.0.0.1:{site.port}"], [80])
+        settings.AGENTHOST_SANDBOX_NETWORK = "agents"
+        await create_terminal(client, URI)
+        await type_into(client, URI, fetch(site.url("/secret-path")))
+        await shows(client, URI, "Connection refused")
+        settings.AGENTHOST_SANDBOX_NETWORK = "all"
+        await create_terminal(client, "term:/two")
+        await type_into(client, "term:/two", fetch(site.url("/secret-path")))
+        await shows(client, "term:/two", "the page")
+        await type_into(client, "term:/two", fetch("http://169.254.169.254/latest/"))
+        await shows(client, "term:/two", "403 Forbidden: the host is unknown, or has an address that is not public")
+        settings.AGENTHOST_SANDBOX_NETWORK_HOSTS = Policy.of(["packages.example"], []).allowances
+        await create_terminal(client, "term:/three")
+        await type_into(client, "term:/three", fetch(site.url("/secret-path")))
+        await shows(
+            client, "term:/three", "not in the list of hosts that this sandbox may reach (AGENTHOST_SANDBOX_NETWORK_HOSTS)"
+        )
+    async with asyncio.timeout(20):
+        while "sandbox_network_refused" not in caplog.text:  # noqa: ASYNC110  # the service has a loop of its own
+            await asyncio.sleep(0.01)
+    assert f"host=127.0.0.1 port={site.port} sent=" in caplog.text
+    assert "secret-path" not in caplog.text
 
 
 @pytest.mark.rule("R304", "R90")

@@ -37,6 +37,8 @@ OTHER_KEY = base64.urlsafe_b64encode(bytes([251] * 32)).decode().rstrip("=")
         (lambda: env.items(NAME, []), "a, b,,c ", ["a", "b", "c"]),
         (lambda: env.parsed_items(NAME, int, []), "1, 2,,3 ", [1, 2, 3]),
         (lambda: env.parsed_items(NAME, int, [7]), "", [7]),
+        (lambda: env.word(NAME, ("off", "all")), "", "off"),
+        (lambda: env.word(NAME, ("off", "all")), "All", "all"),
         (lambda: env.url(NAME, ("redis",)), "redis://h/1", "redis://h/1"),
         (lambda: env.origins(NAME, []), "https://A.example, *", ["https://a.example", "*"]),
         (
@@ -65,6 +67,7 @@ def test_valid_values_are_parsed(
         (lambda: env.integer(NAME, 1), "٣"),
         (lambda: env.integer(NAME, 1), "-3"),
         (lambda: env.integer(NAME, 1, most=10), "11"),
+        (lambda: env.word(NAME, ("off", "all")), "yes"),
         (lambda: env.parsed_items(NAME, port_number, []), "80,70000"),
         (lambda: env.number(NAME, 1), "nan"),
         (lambda: env.number(NAME, 1, most=2), "3"),

@@ -134,6 +134,20 @@ def test_a_template_is_a_folder_or_archive_relative_to_the_file(load: Load, tmp_
     assert load(WORKSPACE)[0].template is None
 
 
+def test_the_network_of_commands_is_a_list_of_hosts_or_every_public_one(load: Load, faults: Faults) -> None:
+    assert load(WORKSPACE)[0].network == ()
+    assert load(WORKSPACE + "network = false")[0].network == ()
+    assert load(WORKSPACE + "network = true")[0].network == ("*",)
+    assert load(WORKSPACE + 'network = ["packages.example", "*.packages.example:443"]')[0].network == (
+        "packages.example",
+        "*.packages.example:443",
+    )
+    place = "agents[0].workspace (a) network: "
+    (fault,) = faults(WORKSPACE + 'network = ["https://packages.example"]')
+    assert fault.startswith(place + "'https://packages.example': an entry is a host")
+    assert faults(WORKSPACE + 'network = "packages.example"') == [place + "must be true, false or a list of hosts"]
+
+
 def test_a_template_that_cannot_be_used_is_a_fault(faults: Faults, tmp_path: Path) -> None:
     (tmp_path / "files.txt").write_bytes(b"")
     os.mkfifo(tmp_path / "files.zip")

@@ -151,7 +151,7 @@ def test_large_arguments_are_refused(box: Box) -> None:
 def test_the_network_is_shared_only_on_request(box: Box) -> None:
     count = "cat /proc/net/dev | wc -l"
     alone = int(ran(box, count).output)
-    shared = int(ran(replace(box, network=True), count).output)
+    shared = int(ran(replace(box, machine_network=True), count).output)
     assert alone == 3, "two lines of titles, and lo"
     with Path("/proc/net/dev").open() as file:
         assert shared == len(file.readlines())
