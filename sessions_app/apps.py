@@ -16,11 +16,15 @@ class SessionsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
+        from django.conf import settings
+
         from agents_app.mcp import programs
         from sessions_app.core.tenancy import account_audit
+        from sessions_app.workspace import memory
 
         account_audit.connect_signals()
         programs.install(_launcher)
+        memory.set_budget(settings.AGENTHOST_SANDBOX_TOTAL_MEMORY_BYTES)
 
 
 def _launcher() -> Launcher:

@@ -96,6 +96,7 @@ class Box:
     to a network; None: there is none. `machine_network` shares the network of this machine instead, loopback and metadata
     addresses included: only for operators who filter it themselves. `cgroups` is a cgroup v2 directory that is delegated to this
     process. `owner` is who runs it, and owns the tree, if this process is root.
+    `group` is whose it is: of the group that takes most memory of the host, the largest box is ended when it is too much.
     `writable`: whether programs may change the tree. `mounts` are directories of the operator that programs can read, at the same
     place; the tree must not have the first segment of one.
     """
@@ -109,6 +110,7 @@ class Box:
     limits: Limits = field(default_factory=Limits)
     cgroups: Path | None = None
     owner: int = DEFAULT_OWNER
+    group: str = ""
     writable: bool = True
     mounts: tuple[Path, ...] = ()
 

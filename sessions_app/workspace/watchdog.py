@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
-from sessions_app.workspace import disk_use
+from sessions_app.workspace import disk_use, memory
 from sessions_app.workspace.limits import GIB, MIB, amount
 from sessions_app.workspace.sandbox import Box
 
@@ -39,6 +39,7 @@ MEMORY_STEP_BYTES = 256 * MIB
 SOCKET_BYTES = MIB // 2
 # Threads that a box may have beyond its limit: bubblewrap's own, and those between two looks.
 _SPARE_PROCESSES = 8
+_TEMPORARY = ("/tmp", "/dev/shm")  # noqa: S108
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 # Its own: the loop's threads may all be waiting for a database.
@@ -75,6 +76,11 @@ class Watched:
     taken: int = 0
     free_before: int | None = None
     busy: bool = True
+    # At most so much memory, files of /tmp and /dev/shm included; what it was measured to be.
+    most_bytes: int = 0
+    held_bytes: int = 0
+    # When it was ended: its processes may take a moment to be gone.
+    ended_at: float | None = None
     _stopped: bool = field(default=False)
 
     def awake(self) -> None:
@@ -86,6 +92,15 @@ class Watched:
     def stop(self) -> None:
         self._stopped = True
         self.dog.forget(self)
+
+    def end(self, reason: str) -> None:
+        self.ended_at = time.monotonic()
+        self.kill(reason)
+
+    @property
+    def temporary_bytes(self) -> int:
+        places = [place for place in _TEMPORARY if place != self.box.mounted_at]
+        return memory.temporary_bytes(seen_from_outside(self.init), places)
 
     @property
     def processes(self) -> str:
@@ -151,6 +166,7 @@ def excess(watched: Watched, now: float) -> str | None:
     watched.cpu_seconds = max(watched.cpu_seconds, use.cpu_seconds)
     watched.busy = spent > IDLE_SHARE * (now - watched.looked) or watched.looked == watched.began
     watched.looked = now
+    watched.most_bytes = use.resident_bytes + watched.temporary_bytes
     if watched.cpu_seconds > limits.cpu_seconds:
         return f"CPU: {watched.cpu_seconds:,.0f} s used; the limit is {limits.cpu_seconds:,} s"
     if use.threads > limits.processes + _SPARE_PROCESSES:
@@ -161,7 +177,7 @@ def excess(watched: Watched, now: float) -> str | None:
     if not watched.box.machine_network and (sockets := sockets_of(watched.init)) > most_sockets:
         return f"sockets: {sockets:,} open; the limit is {most_sockets:,}, one for each {amount(SOCKET_BYTES)} of memory"
     # A file takes memory even if it is empty, and the sizes of /tmp and /dev/shm do not count that.
-    for place in ("/tmp", "/dev/shm"):  # noqa: S108
+    for place in _TEMPORARY:
         if watched.box.mounted_at == place:
             continue
         with contextlib.suppress(OSError):
@@ -177,13 +193,6 @@ def sockets_of(init: int) -> int:
         return int(_read(f"/proc/{init}/net/sockstat").split()[2])
     except (OSError, ValueError, IndexError):
         return 0
-
-
-def _available_memory() -> int:
-    """Of the machine, in bytes; 0 if the kernel does not report it."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        return int(_read("/proc/meminfo").partition(b"MemAvailable:")[2].split()[0]) * 1024
-    return 0
 
 
 def measure(watched: Watched, free: int) -> str | None:
@@ -214,6 +223,9 @@ class Watchdog:
     def __init__(self) -> None:
         self._boxes: set[Watched] = set()
         self._task: asyncio.Task[None] | None = None
+        self._board = memory.Board()
+        # When the exact figures were read, and how long that took.
+        self._exact_at, self._exact_seconds = float("-inf"), 0.0
 
     def watch(self, box: Box, init: int, kill: Callable[[str], None]) -> Watched:
         """Watches the box whose init has the pid `init`. `kill` is called on the loop, with the reason."""
@@ -229,19 +241,58 @@ class Watchdog:
         if not self._boxes and self._task is not None:
             self._task.cancel()
             self._task = None
+            _thread.submit(self._board.withdraw)
 
     async def _run(self) -> None:
         available = 0
         while True:
             now = time.monotonic()
-            before, available = available, _available_memory()
+            host = memory.machine()
+            before, available = available, host.available
             falls = before - available >= MEMORY_STEP_BYTES
-            due = [watched for watched in self._boxes if falls or watched.due <= now]
+            due = [watched for watched in self._boxes if falls or host.is_scarce or watched.due <= now]
             if due:
-                for watched, reason in await asyncio.get_running_loop().run_in_executor(_thread, _looked, due, now):
+                looking = asyncio.get_running_loop().run_in_executor(_thread, self._look, due, set(self._boxes), host, now)
+                for watched, reason in await looking:
                     if watched in self._boxes:
-                        watched.kill(reason)
+                        watched.end(reason)
             await asyncio.sleep(BUSY_SECONDS)
+
+    def _look(
+        self, due: Iterable[Watched], boxes: Iterable[Watched], host: memory.Machine, now: float
+    ) -> list[tuple[Watched, str]]:
+        """Looks at the boxes that are due, and at the memory of all. Runs in a thread."""
+        found = _looked(due, now)
+        return found or self._too_much_together(boxes, host, now)
+
+    def _too_much_together(self, boxes: Iterable[Watched], host: memory.Machine, now: float) -> list[tuple[Watched, str]]:
+        """The box that has to be ended because all boxes of this host take too much memory."""
+        live = [watched for watched in boxes if watched.ended_at is None]
+        leaving = [watched.ended_at for watched in boxes if watched.ended_at is not None]
+        is_ending = any(now - ended_at < memory.PATIENCE_SECONDS for ended_at in leaving)
+        mine = memory.Standing(sum(watched.most_bytes for watched in live), ending=is_ending)
+        others = self._board.others()
+        if memory.is_crowded(mine, others, host) and now - self._exact_at >= self._exact_seconds / MEASURING_SHARE:
+            mine.exact = _held_by_group(live)
+            self._exact_at, self._exact_seconds = now, time.monotonic() - now
+        self._board.publish(mine)
+        if (found := memory.victim(mine, others, host)) is None:
+            return []
+        group, reason = found
+        return [(max((each for each in live if each.box.group == group), key=lambda each: each.held_bytes), reason)]
+
+
+def _held_by_group(boxes: Iterable[Watched]) -> dict[str, memory.Taken]:
+    groups: dict[str, memory.Taken] = {}
+    for watched in boxes:
+        try:
+            watched.held_bytes = memory.held_bytes(watched.processes) + watched.temporary_bytes
+        except OSError:
+            # It has ended.
+            watched.held_bytes = 0
+        before = groups.get(watched.box.group, memory.Taken(0, 0))
+        groups[watched.box.group] = memory.Taken(before.total + watched.held_bytes, max(before.largest, watched.held_bytes))
+    return groups
 
 
 def _looked(due: Iterable[Watched], now: float) -> list[tuple[Watched, str]]:

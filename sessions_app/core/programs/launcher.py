@@ -151,6 +151,7 @@ def _own_box(program: Program, tree: Path) -> Box:
         limits=_limits(program, _PRIVATE_BYTES, _PRIVATE_FILES),
         cgroups=settings.AGENTHOST_SANDBOX_CGROUPS,
         owner=settings.AGENTHOST_SANDBOX_UID,
+        group=str(program.tenant or ""),
         mounts=settings.AGENTHOST_MCP_MOUNTS,
     )
 
@@ -169,6 +170,7 @@ def _box_of(program: Program, place: Place) -> Box:
         limits=_limits(program, settings.AGENTHOST_WORKSPACE_BYTES, settings.AGENTHOST_WORKSPACE_FILES),
         cgroups=settings.AGENTHOST_SANDBOX_CGROUPS,
         owner=settings.AGENTHOST_SANDBOX_UID,
+        group=str(program.tenant or ""),
         writable=program.workspace == "write",
         mounts=settings.AGENTHOST_MCP_MOUNTS,
     )

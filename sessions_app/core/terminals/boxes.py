@@ -61,6 +61,7 @@ def prepare(claimed: Claimed) -> Started:
         ),
         cgroups=settings.AGENTHOST_SANDBOX_CGROUPS,
         owner=settings.AGENTHOST_SANDBOX_UID,
+        group=str(claimed.tenant),
     )
     found = shell(root) if claimed.command is None else shell_of_command(claimed.command, root)
     environment = {"TERM": "xterm-256color", "LANG": "C.UTF-8", "HOME": place.mounted_at, **found.environment}

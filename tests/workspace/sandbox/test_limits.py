@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sessions_app.workspace import watchdog
+from sessions_app.workspace import memory, watchdog
 from sessions_app.workspace.limits import GIB, MIB, Limits
 from sessions_app.workspace.process import Finished, run_piped
 from tests.workspace.sandbox.conftest import box_in
@@ -142,7 +142,7 @@ def test_an_idle_box_is_looked_at_when_the_memory_of_the_machine_falls(tmp_path:
 
     monkeypatch.setattr(watchdog, "_looked", look)
     available = iter([4 * GIB, 4 * GIB, 4 * GIB - watchdog.MEMORY_STEP_BYTES])
-    monkeypatch.setattr(watchdog, "_available_memory", lambda: next(available, GIB))
+    monkeypatch.setattr(memory, "machine", lambda: memory.Machine(8 * GIB, next(available, GIB)))
 
     async def scenario() -> None:
         watched = watchdog.watchdog().watch(box_in(tmp_path, LIMITS), 1, lambda _reason: None)
