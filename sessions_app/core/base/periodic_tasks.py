@@ -34,6 +34,13 @@ class PeriodicTask:
                 await self.attempt()
             await asyncio.sleep(seconds)
 
+    async def repeat_when(self, is_due: asyncio.Event) -> None:
+        """Run a round whenever the event is set; what sets it during a round is ignored."""
+        while True:
+            await is_due.wait()
+            await self.attempt()
+            is_due.clear()
+
     async def attempt(self) -> None:
         """Run one round; its errors are logged, not raised."""
         try:

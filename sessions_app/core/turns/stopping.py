@@ -279,7 +279,7 @@ def cancel_turn(caller: Caller, session: Session, turn: str, *, dispatched: Disp
 
 StopCause = Literal["suspended", "revoked"]
 _LOCKED_POLL = 0.05
-_RECENTLY = timedelta(minutes=10)
+RECENTLY = timedelta(minutes=10)
 """How long the sweep looks for turns that a suspension or a revocation did not stop itself."""
 
 
@@ -339,13 +339,13 @@ def stop_overdue() -> int:
 
 def stop_suspended() -> int:
     """Stop the remaining live turns of suspended tenants; returns how many."""
-    recent = Tenant.objects.filter(suspended_at__gt=Now() - _RECENTLY).values_list("pk", flat=True)
+    recent = Tenant.objects.filter(suspended_at__gt=Now() - RECENTLY).values_list("pk", flat=True)
     return _stop_refused("suspended", Q(tenant__suspended_at__isnull=False), Q(tenant__in=list(recent)))
 
 
 def stop_revoked() -> int:
     """Stop the remaining live turns of revoked keys; returns how many."""
-    recent = ApiKey.objects.filter(revoked_at__gt=Now() - _RECENTLY).values_list("pk", flat=True)
+    recent = ApiKey.objects.filter(revoked_at__gt=Now() - RECENTLY).values_list("pk", flat=True)
     return _stop_refused("revoked", Q(api_key__revoked_at__isnull=False), Q(api_key__in=list(recent)))
 
 

@@ -82,6 +82,11 @@ class Summariser:
         except Exception as error:  # a summary that is not made now is made after a later turn
             log.error("summary_work_failed: %s", redaction.described(error))
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether ``sweep`` has something to do although no summary is due."""
+        return bool(self._jobs) or time.monotonic() < self._in_doubt_until
+
     async def sweep(self) -> None:
         """Once a second: claim due summaries, and stop those that are no longer needed."""
         async with self._claiming:

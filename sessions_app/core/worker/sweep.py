@@ -10,12 +10,11 @@ from datetime import datetime, timedelta
 from django.conf import settings
 
 from sessions_app.core import turns
-from sessions_app.core.base import database, redaction
+from sessions_app.core.base import database, raw_sql, redaction
 from sessions_app.core.base.lock_timeouts import LockHeld
 from sessions_app.core.log import journal
 from sessions_app.core.records import live_workers
 from sessions_app.core.turns import Claimed, NeedsSlot
-from sessions_app.models import Turn, TurnState
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +22,7 @@ TRIED_AGAIN_AFTER = 30.0
 """Seconds until a turn that could not be taken over is tried again; other turns do not wait for it."""
 _LOCKED_AGAIN_AFTER = 0.5
 """The same if the cause was a lock, or a short outage of the database."""
+_OUT_OF_ORDER = timedelta(seconds=1)
 _NEEDS_SLOT_FOR = 10.0
 """Seconds for which a full worker skips a run that could continue; meanwhile it looks for runs that have to end."""
 
@@ -46,8 +46,14 @@ class Sweeper:
     """Tenants that were served in this round: the first run of each other tenant comes before their next ones."""
 
     def _read_clock(self) -> None:
-        """Read the database's clock, and notice a loss of contact."""
-        seen_at, before = live_workers.database_clock(), self._seen_at
+        self.note_clock(live_workers.database_clock())
+
+    def note_clock(self, seen_at: datetime) -> None:
+        """The database's clock was read a moment ago. Notices a loss of contact."""
+        before = self._seen_at
+        if before is not None and timedelta() < before - seen_at < _OUT_OF_ORDER:
+            # Read a moment before the other one, in another thread.
+            return
         lost = before is not None and not timedelta() <= seen_at - before <= _longest_silence()
         if lost or self._in_contact_since is None:
             self._in_contact_since = time.monotonic()
@@ -135,6 +141,9 @@ def _longest_silence() -> timedelta:
     return timedelta(seconds=(settings.AGENTHOST_LEASE_SECONDS - settings.AGENTHOST_RENEW_SECONDS) / 2)
 
 
+_RUNS_OF = "select id, fence from sessions_app_turn where worker = %s and state = 'running'"
+
+
 def runs_of(worker: str) -> dict[int, int]:
     """This worker's running turns in the database, each with its fence."""
-    return dict(Turn.objects.filter(worker=worker, state=TurnState.RUNNING).values_list("pk", "fence"))
+    return dict(raw_sql.rows(_RUNS_OF, (worker,)))

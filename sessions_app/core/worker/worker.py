@@ -35,7 +35,7 @@ from sessions_app.core.sessions import connections
 from sessions_app.core.tenancy import usage_entries
 from sessions_app.core.terminals import services as terminals
 from sessions_app.core.turns import Claimed, Stop, failures, tasks
-from sessions_app.core.worker import leases, loading, outage, runner, sweep
+from sessions_app.core.worker import duties, leases, loading, outage, runner, sweep
 from sessions_app.core.worker.leases import Leases
 from sessions_app.core.worker.loading import Loaded
 from sessions_app.core.worker.summariser import Summariser
@@ -53,6 +53,7 @@ _MOST_PER_CLAIM = 16
 _FOLDING_SECONDS = 1.0
 """How long usage entries are folded at once, if there are more than one batch."""
 """Limit of one claim: other workers should get turns too, and the first turn should not wait for many others to be read."""
+_OWN_RUNS = "own runs"
 _FIRST_CLAIM_PAUSE, _LONGEST_CLAIM_PAUSE = 0.002, 0.1
 
 
@@ -166,12 +167,13 @@ class Worker:
         self._writer.on_stale(self._is_stale)
         await self._writer.start()
         pause = settings.AGENTHOST_SWEEP_SECONDS
+        self._is_due = {task.name: asyncio.Event() for task in self._tasks()}
         background = {
             "claim": self._claim_for_ever(),
             "listen": self._listen(),
             "doubt": self._check_when_in_doubt(),
-            **{task.name: task.repeat(pause, self._stopping.is_set) for task in self._tasks_while_open()},
-            **{task.name: task.repeat(pause) for task in self._tasks_to_the_end()},
+            "look": self._look_for_ever(pause),
+            **{task.name: task.repeat_when(self._is_due[task.name]) for task in self._tasks()},
         }
         self._background = [supervision.task(work, name) for name, work in background.items()]
 
@@ -221,7 +223,7 @@ class Worker:
     async def _drop_lost_runs(self) -> None:
         """Stop the runs that are not this worker's in the database."""
         before = list(self._live.values())
-        mine = await database.run(sweep.runs_of, self.name)
+        mine = await database.run_on_loop(sweep.runs_of, self.name)
         for live in before:
             if mine.get(live.claimed.turn_id) != live.claimed.fence:
                 self._drop(live)
@@ -428,25 +430,43 @@ class Worker:
 
     # --- sweeping ---
 
-    def _tasks_while_open(self) -> Sequence[PeriodicTask]:
-        """Duties that are repeated until this worker stops. None waits for another."""
+    def _tasks(self) -> Sequence[PeriodicTask]:
+        """Duties that are repeated until this worker ends. None waits for another."""
         return [
-            PeriodicTask("take-over", self._take_over_runs),
-            PeriodicTask("queued turns", self._claim_overdue),
-            PeriodicTask("deadlines", partial(database.run, turns.stop_overdue)),
-            PeriodicTask("suspended tenants", partial(database.run, turns.stop_suspended)),
-            PeriodicTask("revoked keys", partial(database.run, turns.stop_revoked)),
-            PeriodicTask("vanished clients", self._leave_vanished),
-            PeriodicTask("grace periods", self._end_graces),
-            PeriodicTask("terminals to end", self._end_terminals),
+            PeriodicTask(duties.TAKE_OVER, self._take_over_runs),
+            PeriodicTask(duties.QUEUED, self._claim_overdue),
+            PeriodicTask(duties.DEADLINES, partial(database.run, turns.stop_overdue)),
+            PeriodicTask(duties.SUSPENDED, partial(database.run, turns.stop_suspended)),
+            PeriodicTask(duties.REVOKED, partial(database.run, turns.stop_revoked)),
+            PeriodicTask(duties.VANISHED, self._leave_vanished),
+            PeriodicTask(duties.GRACE, self._end_graces),
+            PeriodicTask(duties.TERMINALS, self._end_terminals),
             PeriodicTask(
-                "usage", partial(database.run, usage_entries.fold_backlog, usage_entries.FOLDED_AT_ONCE, _FOLDING_SECONDS)
+                duties.USAGE, partial(database.run, usage_entries.fold_backlog, usage_entries.FOLDED_AT_ONCE, _FOLDING_SECONDS)
             ),
+            PeriodicTask(_OWN_RUNS, self._check_own_runs),
+            PeriodicTask(duties.SUMMARIES, self._summariser.sweep),
         ]
 
-    def _tasks_to_the_end(self) -> Sequence[PeriodicTask]:
-        """Duties that this worker's runs and summaries need until the last one has ended."""
-        return [PeriodicTask("own runs", self._check_own_runs), PeriodicTask("summaries", self._summariser.sweep)]
+    async def _look_for_ever(self, pause: float) -> None:
+        """Find out which duties have something to do, and wake these."""
+        while True:
+            look = await duties.look()
+            if look.clock is not None:
+                self._sweeper.note_clock(look.clock)
+            due = set(look.due)
+            if self._sweeper.wants_slot:
+                due.add(duties.TAKE_OVER)
+            if self._summariser.is_busy:
+                due.add(duties.SUMMARIES)
+            if self._live:
+                due.add(_OWN_RUNS)
+            if self._stopping.is_set():
+                # The others belong to workers that go on; runs and summaries need these until the last one has ended.
+                due &= {_OWN_RUNS, duties.SUMMARIES}
+            for name in due:
+                self._is_due[name].set()
+            await asyncio.sleep(pause)
 
     async def _take_over_runs(self) -> None:
         """Continue dead workers' runs while there are slots. If none is free, the next free one is reserved for them."""

@@ -25,6 +25,7 @@ from sessions_app.core.records import clients
 from sessions_app.core.sessions import connections
 from sessions_app.core.tenancy import usage_entries
 from sessions_app.core.turns import stopping
+from sessions_app.core.worker import duties
 from sessions_app.core.worker.sweep import Sweeper
 from sessions_app.core.worker.worker import Worker
 from sessions_app.models import (
@@ -268,6 +269,8 @@ def test_a_duty_that_fails_every_time_delays_no_take_over(
     def fails(*_: Any) -> int:
         raise OperationalError("words of a row")
 
+    # The look for what is due fails too: then all duties are.
+    monkeypatch.setattr(duties, "_look", fails)
     for duty in ("leave_vanished", "end_grace_periods"):
         monkeypatch.setattr(connections, duty, fails)
     monkeypatch.setattr(turns, "stop_overdue", fails)
