@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -11,12 +14,17 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling, LoadScopeScheduling
 
+ROOT = Path(__file__).resolve().parent.parent
 # The core and the faces promise the same on Postgres and on SQLite.
 BOTH_DATABASES = ("tests/core/", "tests/faces/")
 # These start servers and use the CPU; most of the others wait for something.
 OF_PROCESSES = ("tests/faults/", "tests/e2e/", "tests/wiring/")
-# One process runs all tests of these folders, because a cluster for each process would take longer.
-TOGETHER = ("tests/faults/",)
+# One process runs all tests of these folders, because they share servers that each process would start for itself.
+TOGETHER = ("tests/faults/", "tests/e2e/chat/", "tests/e2e/load/")
+SHARED_SERVER = "the shared server"
+LONGEST_FIRST = (TOGETHER[0], SHARED_SERVER, *TOGETHER[1:])
+# The fixtures of tests/e2e/conftest.py that need its servers.
+OF_SHARED_SERVER = frozenset({"server", "alice", "bob"})
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -24,6 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     own_redis_database()
     group = parser.getgroup("ops/test")
     group.addoption("--only-both-databases", action="store_true", help="leave out tests that are about Postgres and Redis")
+    group.addoption("--one-of-each", action="store_true", help="of tests that differ little, run the first")
     group.addoption("--tally", type=Path, help="write how many tests passed, failed and were skipped to this file")
 
 
@@ -39,32 +48,71 @@ def own_redis_database() -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--only-both-databases"):
-        left_out = [item for item in items if not file_of(item).startswith(BOTH_DATABASES)]
-        if left_out:
-            config.hook.pytest_deselected(items=left_out)
-            items[:] = [item for item in items if file_of(item).startswith(BOTH_DATABASES)]
+        keep(items, [item for item in items if file_of(item).startswith(BOTH_DATABASES)])
+    if config.getoption("--one-of-each"):
+        keep(items, first_cases(items))
     if "PYTEST_XDIST_WORKER" in os.environ:
         order = mixed(list(dict.fromkeys(map(file_of, items))))
         items.sort(key=lambda item: order[file_of(item)])
+
+
+def keep(items: list[pytest.Item], kept: list[pytest.Item]) -> None:
+    """Leave the others out of the run."""
+    chosen = set(kept)
+    if left_out := [item for item in items if item not in chosen]:
+        left_out[0].config.hook.pytest_deselected(items=left_out)
+        items[:] = kept
+
+
+def first_cases(items: Iterable[pytest.Item]) -> list[pytest.Item]:
+    """Of a test with parameters the first case; of a module whose subject is not the database the first test."""
+    first: dict[str, pytest.Item] = {}
+    for item in items:
+        whole_module = item.get_closest_marker("any_database") is not None
+        first.setdefault(file_of(item) if whole_module else item.nodeid.partition("[")[0], item)
+    return list(first.values())
 
 
 def file_of(item: pytest.Item) -> str:
     return item.path.relative_to(item.config.rootpath).as_posix()
 
 
+@cache
+def shares_server(file: str) -> bool:
+    """Whether the tests of a file in tests/e2e use the servers of its conftest.py, which each process starts for itself."""
+    try:
+        tree = ast.parse((ROOT / file).read_text())
+    except OSError:
+        return False
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    fixtures = {each.name for each in functions if any("fixture" in ast.unparse(mark) for mark in each.decorator_list)}
+    callers = [each for each in functions if each.name.startswith("test_") or each.name in fixtures]
+    used = {argument.arg for each in callers for argument in each.args.args}
+    return bool(used & OF_SHARED_SERVER - fixtures)
+
+
+def unit_of(file: str) -> str:
+    """What one process runs as a whole: the file, or the files with which it shares servers."""
+    if file.startswith("tests/e2e/test_") and shares_server(file):
+        return SHARED_SERVER
+    return next((folder for folder in TOGETHER if file.startswith(folder)), file)
+
+
 def mixed(files: list[str]) -> dict[str, float]:
-    """The order of the files: those that start processes spread evenly among the others, so that both cores are always busy."""
-    of_processes = [file for folder in OF_PROCESSES for file in files if file.startswith(folder)]
+    """The order of the files. First those that a process runs as a whole, which take long. Of the others, those that start
+    processes are spread evenly among the rest, so that both cores are always busy."""
+    as_wholes = sorted((file for file in files if unit_of(file) != file), key=lambda file: LONGEST_FIRST.index(unit_of(file)))
+    of_processes = [file for folder in OF_PROCESSES for file in files if file.startswith(folder) and file not in as_wholes]
     others = [file for file in files if not file.startswith(OF_PROCESSES)]
-    return {file: place / len(group) for group in (of_processes, others) for place, file in enumerate(group)}
+    order = {file: place / len(group) for group in (of_processes, others) for place, file in enumerate(group)}
+    return {**order, **{file: place - len(files) for place, file in enumerate(as_wholes)}}
 
 
 class Schedule(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
-    """One file at a time for each process, in the order of collection; some folders count as one file."""
+    """One file at a time for each process, in the order of collection; some files count as one."""
 
     def _split_scope(self, nodeid: str) -> str:
-        folder = next((folder for folder in TOGETHER if nodeid.startswith(folder)), None)
-        return folder or super()._split_scope(nodeid)
+        return unit_of(str(super()._split_scope(nodeid)))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:

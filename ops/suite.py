@@ -26,6 +26,8 @@ SUFFIX = "AGENTHOST_TEST_DATABASE_SUFFIX"
 THOROUGH = "AGENTHOST_TEST_THOROUGH"
 # The transcripts of AAP are written, not compared.
 RECORD = "AGENTHOST_TEST_RECORD"
+# In this folder the processes of a run share the migrated installations that they copy.
+SHARED = "AGENTHOST_TEST_SHARED"
 NO_TESTS = 5
 # These need no servers; `--fast` without arguments runs the pure tests and the core's.
 WITHOUT_SERVERS = ("tests/pure", "tests/network", "tests/workspace")
@@ -42,11 +44,10 @@ def say(text: str) -> None:
 
 
 def environment(home: Path) -> dict[str, str]:
-    return {
-        **clean_environment.inherited(SUFFIX, THOROUGH, RECORD),
-        "AGENTHOST_VAR_DIR": str(home / "var"),
-        "PYTHONUNBUFFERED": "1",
-    }
+    inherited = clean_environment.inherited(SUFFIX, THOROUGH, RECORD)
+    # Each of a few hundred processes would compile the server's modules, and each worker the tests.
+    inherited.pop("PYTHONDONTWRITEBYTECODE", None)
+    return {**inherited, "AGENTHOST_VAR_DIR": str(home / "var"), "PYTHONUNBUFFERED": "1"}
 
 
 def check_given(database_url: str) -> None:
@@ -156,7 +157,7 @@ class Runs:
         return bad[0] if bad else (1 if failed else 0)
 
 
-def run_all(runs: Runs, home: Path, arguments: list[str], stack: ExitStack) -> None:
+def run_all(runs: Runs, home: Path, arguments: list[str], stack: ExitStack, *, everything: bool) -> None:
     variables = environment(home)
     database_url, redis_url = os.environ.get("DATABASE_URL"), os.environ.get("REDIS_URL")
     if database_url:
@@ -166,13 +167,16 @@ def run_all(runs: Runs, home: Path, arguments: list[str], stack: ExitStack) -> N
         stack.callback(postgres.stop)
         postgres.start()
         database_url = postgres.url()
+        # The databases that they share are removed with this Postgres.
+        variables[SHARED] = str(home / "shared")
     if not redis_url:
         redis = services.Redis(home)
         stack.callback(redis.stop)
         redis.start()
         redis_url = redis.url()
     on_servers = {**variables, "DATABASE_URL": database_url, "REDIS_URL": redis_url}
-    on_sqlite = [*(() if paths(arguments) else BOTH_DATABASES), *arguments, "--only-both-databases"]
+    one_of_each = [] if everything or paths(arguments) else ["--one-of-each"]
+    on_sqlite = [*(() if paths(arguments) else BOTH_DATABASES), *arguments, "--only-both-databases", *one_of_each]
     first_title, second_title = "all tests, on Postgres and Redis", "tests/core and tests/faces, on SQLite"
     if in_parallel(arguments):
         second = runs.start(second_title, on_sqlite, variables, beside=True)
@@ -233,7 +237,7 @@ def main() -> int:
             elif fast:
                 run_fast(runs, home, arguments, stack)
             else:
-                run_all(runs, home, arguments, stack)
+                run_all(runs, home, arguments, stack, everything=everything)
         except services.ServiceMissingError as error:
             say(f"{error}.")
             return 1

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import fcntl
 import itertools
+import json
 import os
 import secrets
 import shutil
@@ -14,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import httpx
@@ -408,6 +410,8 @@ def own_redis(server: Server) -> Iterator[None]:
 
 # --- templates: an installation that is migrated once, with tenants and keys, and copied for each server ---
 
+SHARED = "AGENTHOST_TEST_SHARED"
+"""A directory in which the processes of one run of ops/test share templates."""
 _TEMPLATES: dict[str, Server] = {}
 _made = contextlib.ExitStack()
 
@@ -436,15 +440,52 @@ def from_template(server: Server) -> Iterator[None]:
 
 def _template(shape: str) -> Server:
     if shape not in _TEMPLATES:
-        directory = Path(_made.enter_context(tempfile.TemporaryDirectory(prefix=f"{shape}-template-")))
-        tools = ToolBox(directory / "tools")
-        agents_file.write(directory / "agents.toml", "http://127.0.0.1:1")
-        template = Server(shape, directory, base_environment(directory, tools), tools)
-        if shape == "production":
-            template.environment |= _made.enter_context(own_services(template, os.environ["DATABASE_URL"]))
-        install(template)
-        _TEMPLATES[shape] = template
+        shared = os.environ.get(SHARED)
+        if shared is None:
+            directory = Path(_made.enter_context(tempfile.TemporaryDirectory(prefix=f"{shape}-template-")))
+            _TEMPLATES[shape] = _make_template(shape, directory, _made)
+        else:
+            _TEMPLATES[shape] = _shared_template(shape, Path(shared) / shape)
     return _TEMPLATES[shape]
+
+
+def _shared_template(shape: str, directory: Path) -> Server:
+    """The template that one process of the run makes and all use. Its database is removed with the run's Postgres."""
+    directory.mkdir(parents=True, exist_ok=True)
+    described = directory / "template.json"
+    with (directory / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not described.exists():
+            template = _make_template(shape, directory, None)
+            facts = {"keys": asdict(template.keys), "owner": template.owner, "environment": template.environment}
+            described.write_text(json.dumps(facts))
+            return template
+    facts = json.loads(described.read_text())
+    template = Server(shape, directory, facts["environment"], ToolBox(directory / "tools"), Keys(**facts["keys"]))
+    template.owner = facts["owner"]
+    return template
+
+
+def _make_template(shape: str, directory: Path, stack: contextlib.ExitStack | None) -> Server:
+    """``stack``: for the end of its database and role; None: they stay."""
+    tools = ToolBox(directory / "tools")
+    agents_file.write(directory / "agents.toml", "http://127.0.0.1:1")
+    template = Server(shape, directory, base_environment(directory, tools), tools)
+    if shape == "embedded":
+        install(template)
+        return template
+    given = os.environ["DATABASE_URL"]
+    role, url = create_role(given), create_database(given)
+    if stack is not None:
+        stack.callback(drop_role, given, role)
+        stack.callback(drop_database, given, url)
+    template.owner = {"DATABASE_URL": url, "AGENTHOST_RUNTIME_ROLE": role}
+    with own_redis(template):
+        assert template.redis is not None
+        addresses = {"DATABASE_URL": as_role(url, role), "REDIS_URL": template.redis.url()}
+        template.environment |= {**addresses, **installation_secrets()}
+        install(template)
+    return template
 
 
 def forget_templates() -> None:
@@ -456,15 +497,24 @@ def forget_templates() -> None:
 @contextlib.contextmanager
 def own_database(given: str, template: str = "template1") -> Iterator[str]:
     """Create a database on the given Postgres and drop it at the end; yields its URL."""
+    url = create_database(given, template)
+    try:
+        yield url
+    finally:
+        drop_database(given, url)
+
+
+def create_database(given: str, template: str = "template1") -> str:
     name = f"test_agenthost_e2e_{secrets.token_hex(6)}"
     with psycopg.connect(given, autocommit=True) as connection:
         connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
     address, _, _ = given.partition("?")
-    try:
-        yield f"{address.rpartition('/')[0]}/{name}"
-    finally:
-        with psycopg.connect(given, autocommit=True) as connection:
-            connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+    return f"{address.rpartition('/')[0]}/{name}"
+
+
+def drop_database(given: str, url: str) -> None:
+    with psycopg.connect(given, autocommit=True) as connection:
+        connection.execute(f'DROP DATABASE IF EXISTS "{url.rpartition("/")[2]}" WITH (FORCE)'.encode())
 
 
 ROLE_PASSWORD = "only-for-tests"
@@ -473,14 +523,23 @@ ROLE_PASSWORD = "only-for-tests"
 @contextlib.contextmanager
 def own_role(given: str) -> Iterator[str]:
     """Create a role that owns nothing and drop it at the end, after its database."""
-    name = f"test_agenthost_{secrets.token_hex(6)}"
-    with psycopg.connect(given, autocommit=True) as connection:
-        connection.execute(f"CREATE ROLE \"{name}\" LOGIN PASSWORD '{ROLE_PASSWORD}'")
+    name = create_role(given)
     try:
         yield name
     finally:
-        with psycopg.connect(given, autocommit=True) as connection:
-            connection.execute(f'DROP ROLE "{name}"')
+        drop_role(given, name)
+
+
+def create_role(given: str) -> str:
+    name = f"test_agenthost_{secrets.token_hex(6)}"
+    with psycopg.connect(given, autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE \"{name}\" LOGIN PASSWORD '{ROLE_PASSWORD}'".encode())
+    return name
+
+
+def drop_role(given: str, name: str) -> None:
+    with psycopg.connect(given, autocommit=True) as connection:
+        connection.execute(f'DROP ROLE "{name}"'.encode())
 
 
 def as_role(url: str, role: str) -> str:

@@ -179,7 +179,6 @@ async def test_other_agents_after_a_restart_reach_clients_that_come_back(changin
 
 
 @pytest.mark.rule("R163", "R149")
-@pytest.mark.embedded_too
 async def test_open_questions_survive_a_restart_of_all_processes(mortal: Server, model: ModelServer) -> None:
     ask = {"questions": [{"id": "port", "kind": "text", "message": "Where to?"}]}
     asking = model.script([steps.call("ask_user", ask)], [steps.text("sailed")])

@@ -124,6 +124,7 @@ def test_a_killed_worker_comes_back_and_its_turn_goes_on(server: Server, model: 
     assert not children(worker) & before
 
 
+@pytest.mark.slow
 def test_agents_that_cannot_be_loaded_leave_the_sibling_serving_until_they_are_repaired(server: Server) -> None:
     """A child that is started again reads the code and the agents as they are now."""
     web = server.webs[0]
@@ -157,7 +158,7 @@ def test_the_parents_have_loaded_nothing_of_the_server(server: Server) -> None:
         assert "site-packages" not in read(pid, "maps")
 
 
-@pytest.mark.parametrize("whole_group", [False, True])
+@pytest.mark.parametrize("whole_group", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_stopped_parent_ends_with_its_drained_children_and_status_0(server: Server, whole_group: bool) -> None:
     """Some supervisors signal all processes of a group: the parent repeats the signal, which must not end a drain."""
     web, worker = server.webs[0], server.workers[0]
@@ -175,6 +176,7 @@ def test_a_stopped_parent_ends_with_its_drained_children_and_status_0(server: Se
         ask(server)
 
 
+@pytest.mark.slow
 def test_children_end_when_their_parent_is_killed_and_the_port_is_free(server: Server) -> None:
     web, worker = server.webs[0], server.workers[0]
     running = children(web) | children(worker)
@@ -187,6 +189,7 @@ def test_children_end_when_their_parent_is_killed_and_the_port_is_free(server: S
     assert ask(server) == 401
 
 
+@pytest.mark.slow
 def test_duties_move_on_when_their_process_is_killed(server: Server) -> None:
     """Beat's duties: one process of the deployment has them, and another one within seconds of its end."""
     worker = server.workers[0]

@@ -18,7 +18,8 @@ from tests.e2e.server import Server
 from tests.fakes import steps
 from tests.fakes.model_server import ModelServer
 
-pytestmark = pytest.mark.embedded_too
+# tests/faults has outages of the database in the first tier.
+pytestmark = [pytest.mark.embedded_too, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

@@ -82,7 +82,7 @@ def post_turn(client: Client, session: str, *messages: Any) -> httpx.Response:
 
 
 @pytest.mark.rule("A6", "A7", "A122")
-@pytest.mark.parametrize("whose", ["tenant", "key"])
+@pytest.mark.parametrize("whose", ["tenant", pytest.param("key", marks=pytest.mark.slow)])
 def test_turns_at_once_are_counted_over_all_webs(counting: Server, model: ModelServer, whose: str) -> None:
     limits = {"turns_at_once": 2}
     caller = Caller(counting, limits if whose == "key" else {}, limits if whose == "tenant" else {})
@@ -166,7 +166,7 @@ def test_an_exhausted_token_quota_ends_the_turn_at_its_next_commit_point(countin
 
 
 @pytest.mark.rule("A6", "A7")
-@pytest.mark.parametrize("whose", ["tenant", "key"])
+@pytest.mark.parametrize("whose", ["tenant", pytest.param("key", marks=pytest.mark.slow)])
 def test_the_session_quota_holds_for_concurrent_creations_on_all_webs(counting: Server, whose: str) -> None:
     limits = {"sessions": 3}
     caller = Caller(counting, limits if whose == "key" else {}, limits if whose == "tenant" else {})
@@ -202,7 +202,7 @@ def test_the_quota_of_stored_bytes_refuses_whole_requests_and_is_freed_by_deleti
 
 
 @pytest.mark.rule("A4", "A93")
-@pytest.mark.parametrize("whose", ["tenant", "key"])
+@pytest.mark.parametrize("whose", ["tenant", pytest.param("key", marks=pytest.mark.slow)])
 def test_a_request_larger_than_this_caller_may_send_is_413(counting: Server, whose: str) -> None:
     limits = {"request_bytes": 400}
     caller = Caller(counting, limits if whose == "key" else {}, limits if whose == "tenant" else {})

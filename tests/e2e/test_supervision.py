@@ -65,7 +65,12 @@ def revived(server: Server) -> tuple[Process, float]:
 @pytest.mark.rule("A78")
 @pytest.mark.parametrize(
     "part",
-    [pytest.param("journal-writer", marks=pytest.mark.slow), pytest.param("sweep", marks=pytest.mark.slow), "leases", "runs"],
+    [
+        pytest.param("journal-writer", marks=pytest.mark.slow),
+        pytest.param("sweep", marks=pytest.mark.slow),
+        pytest.param("leases", marks=pytest.mark.slow),
+        "runs",
+    ],
 )
 def test_a_process_whose_part_has_ended_exits_and_its_turn_goes_on(server: Server, model: ModelServer, part: str) -> None:
     alice = server.client(server.keys.alice)

@@ -134,6 +134,10 @@ def alice(place: Place) -> Iterator[Client]:
     client.close()
 
 
+ONE_FIRST = [VENDORS[0], *(pytest.param(vendor, marks=pytest.mark.slow) for vendor in VENDORS[1:])]
+"""For a test that restarts the server: the others in the second tier."""
+
+
 @pytest.fixture(params=VENDORS, ids=lambda vendor: vendor.name)
 def vendor(request: pytest.FixtureRequest) -> Vendor:
     found: Vendor = request.param
@@ -178,6 +182,7 @@ def test_thinking_is_shown_a_tool_runs_and_the_next_step_brings_back_what_was_si
 
 
 @pytest.mark.rule("A63", "A65", "A66")
+@pytest.mark.parametrize("vendor", ONE_FIRST, indirect=True, ids=lambda vendor: vendor.name)
 def test_signed_thinking_survives_a_waiting_turn_and_a_restart(alice: Client, place: Place, vendor: Vendor) -> None:
     model = place.models[vendor.name]
     prompt = model.script(

@@ -22,7 +22,7 @@ def manage(directory: Path, *arguments: str, **variables: str) -> subprocess.Com
     )
 
 
-@pytest.mark.parametrize("command", ["list_keys", "migrate"])
+@pytest.mark.parametrize("command", ["list_keys", pytest.param("migrate", marks=pytest.mark.slow)])
 def test_an_unreachable_postgres_is_reported_in_one_line_without_its_password(tmp_path: Path, command: str) -> None:
     port = free_port()
     done = manage(tmp_path, command, DATABASE_URL=f"postgres://user:hush-hush@127.0.0.1:{port}/agenthost", **SECRETS)

@@ -324,7 +324,10 @@ def test_a_restarted_child_has_the_code_of_now(start: Callable[[str], Parent]) -
     assert parent.said().count("checked") == 2
 
 
-@pytest.mark.parametrize("fault", ["syntax (", "raise SystemExit(0)", "import os; os.nothing"])
+@pytest.mark.parametrize(
+    "fault",
+    ["syntax (", *(pytest.param(fault, marks=pytest.mark.slow) for fault in ("raise SystemExit(0)", "import os; os.nothing"))],
+)
 def test_code_that_cannot_be_loaded_is_tried_again_and_the_other_child_goes_on(
     start: Callable[[str], Parent], fault: str
 ) -> None:

@@ -231,7 +231,7 @@ def test_plain_http_is_logged_at_every_start(tmp_path: Path, migrated: str) -> N
     assert "AGENTHOST_PLAIN_HTTP" in log.read_text()
 
 
-@pytest.mark.parametrize("role", ["migrate", "web", "worker"])
+@pytest.mark.parametrize("role", ["web", *(pytest.param(role, marks=pytest.mark.slow) for role in ("migrate", "worker"))])
 def test_an_unreachable_postgres_stops_the_start_with_one_line(tmp_path: Path, role: str) -> None:
     port = free_port()
     url = f"postgres://user:hush-hush@127.0.0.1:{port}/agenthost"
@@ -245,7 +245,7 @@ def test_an_unreachable_postgres_stops_the_start_with_one_line(tmp_path: Path, r
 
 
 @on_postgres
-@pytest.mark.parametrize("role", ["migrate", "web", "worker"])
+@pytest.mark.parametrize("role", ["web", *(pytest.param(role, marks=pytest.mark.slow) for role in ("migrate", "worker"))])
 def test_production_refuses_a_key_ring_that_its_database_was_not_used_with(tmp_path: Path, migrated: str, role: str) -> None:
     other = {**PRODUCTION, "AGENTHOST_KEY_RING": base64.b64encode(bytes(range(1, 33))).decode()}
     done = run(
@@ -257,7 +257,7 @@ def test_production_refuses_a_key_ring_that_its_database_was_not_used_with(tmp_p
 
 
 @on_postgres
-@pytest.mark.parametrize("role", ["web", "worker"])
+@pytest.mark.parametrize("role", ["web", pytest.param("worker", marks=pytest.mark.slow)])
 def test_production_refuses_a_database_that_was_never_migrated(tmp_path: Path, role: str) -> None:
     with own_database(os.environ["DATABASE_URL"]) as empty:
         names = {"AGENTHOST_PORT": str(free_port()), "AGENTHOST_ALLOWED_HOSTS": "agents.example"}

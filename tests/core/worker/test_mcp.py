@@ -25,13 +25,28 @@ from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, text
 from tests.sample_tenants import make_session_of_client
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
 
 TOKEN = OptionSpec("secret", "token")
 OWN = {"Authorization": "Bearer {token}"}
 
 
-@pytest.fixture(params=[False, True], ids=["2026", "before 2026"])
+WITH_OLD_SERVERS_TOO = (
+    "test_a_turn_calls_a_servers_tool_and_the_model_gets_its_result",
+    "test_a_servers_question_reaches_the_client_and_its_answer_the_server",
+    "test_a_question_is_closed_when_its_call_times_out",
+)
+"""The others run with servers of before 2026 in the second tier: tests/network compares the two protocol versions."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "server" in metafunc.fixturenames:
+        marks = [] if metafunc.function.__name__ in WITH_OLD_SERVERS_TOO else [pytest.mark.slow]
+        old = pytest.param(True, marks=marks, id="before 2026")
+        metafunc.parametrize("server", [pytest.param(False, id="2026"), old], indirect=True)
+
+
+@pytest.fixture
 def server(request: pytest.FixtureRequest) -> Iterator[McpServer]:
     with serving(old=request.param) as found:
         yield found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import signal
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from agenthost.chat import command
 from ops.services import free_port
 from sessions_app.core.base.command_hint import manage
 from tests.e2e.chat.conftest import PROGRAM, Desk
@@ -133,14 +135,26 @@ def test_exit_codes_of_incomplete_answers_and_failed_turns_differ(
         (["echo", "--once", "x", "--key", "ah_wrong"], 4, "The server does not accept this key (401)"),
     ],
 )
-def test_usage_errors_have_one_line_and_an_exit_code(desk: Desk, arguments: list[str], code: int, words: str) -> None:
-    done = desk.once(*arguments)
-    assert done.stdout == ""
-    assert words in done.stderr
-    assert done.stderr.startswith("agenthost-chat: ")
-    assert done.returncode == code
-    assert "sk-seen" not in done.stderr
-    assert "two words" not in done.stderr
+def test_usage_errors_have_one_line_and_an_exit_code(
+    desk: Desk,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    code: int,
+    words: str,
+) -> None:
+    for name, value in desk.environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(desk.directory)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+    # In this process, because a start of the program takes longer than all of these.
+    assert command.main(arguments) == code
+    stdout, stderr = capsys.readouterr()
+    assert stdout == ""
+    assert words in stderr
+    assert stderr.startswith("agenthost-chat: ")
+    assert "sk-seen" not in stderr
+    assert "two words" not in stderr
 
 
 def test_without_key_and_terminal_the_error_names_the_variable(desk: Desk) -> None:

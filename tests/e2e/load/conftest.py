@@ -11,7 +11,7 @@ from tests.e2e.server import Server
 from tests.fakes.model_server import ModelServer
 
 
-@pytest.fixture(scope="module", params=servers.shapes())
+@pytest.fixture(scope="package", params=servers.shapes())
 def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, _model_server: ModelServer
 ) -> Iterator[Server]:
