@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.contrib import admin
+from django.contrib import admin, messages
+from django.db import OperationalError, connection, transaction
 from django.db.models import CharField, Count, Exists, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 from django.http import Http404, HttpRequest, HttpResponse
@@ -17,6 +18,9 @@ from sessions_app.core.tenancy import audit
 from sessions_app.models import LIVE_STATES, Session, Turn
 
 _IDLE = "idle"
+_SEARCH_SECONDS = 5.0
+_CANCELLED = "57014"
+"""The SQLSTATE of a statement that took too long."""
 
 
 def _live_turns() -> QuerySet[Turn]:
@@ -52,6 +56,20 @@ class SessionFilters(FilterForm):
                 return rows.filter(Exists(_live_turns().filter(state=value)))
 
 
+def _session_of_turn(turn: str, tenant: str) -> int | None:
+    """The session of the turn with this id. In a tenant its sessions lead to it; in all tenants no index does.
+
+    That search reads the whole table, so it is stopped after some seconds: an index would cost every new turn.
+    """
+    rows = Turn.objects.filter(public_id=turn).order_by()
+    if tenant:
+        rows = rows.filter(session__in=of_tenant(Session.objects.all(), tenant).values("pk"))
+    with transaction.atomic(), connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            cursor.execute(f"set local statement_timeout = {int(_SEARCH_SECONDS * 1000)}")
+        return next(iter(rows.values_list("session_id", flat=True)[:1]), None)
+
+
 @admin.register(Session)
 class SessionAdmin(ReadOnlyAdmin[Session]):
     heading = "Sessions"
@@ -80,17 +98,25 @@ class SessionAdmin(ReadOnlyAdmin[Session]):
 
     def get_search_results(
         self,
-        request: HttpRequest,  # noqa: ARG002
+        request: HttpRequest,
         queryset: QuerySet[Session],
         search_term: str,
     ) -> tuple[QuerySet[Session], bool]:
         term = search_term.strip()
         if not term or "\0" in term:
             return queryset, False
-        by_turn = Turn.objects.filter(public_id=term).values_list("session_id", flat=True).first()
-        if by_turn is not None:
-            return queryset.filter(pk=by_turn), False
-        return queryset.filter(public_id__startswith=term), False
+        found = queryset.filter(public_id__startswith=term)
+        if Session.objects.filter(public_id__startswith=term).exists():
+            return found, False
+        try:
+            by_turn = _session_of_turn(term, request.GET.get("tenant", ""))
+        except OperationalError as error:
+            if getattr(error.__cause__, "sqlstate", "") != _CANCELLED:
+                raise
+            took = f"The search for a turn with this id was stopped after {_SEARCH_SECONDS:g} s"
+            self.message_user(request, f"{took}. Choose its tenant, and search again.", messages.WARNING)
+            return queryset.none(), False
+        return found if by_turn is None else queryset.filter(pk=by_turn), False
 
     @admin.display(description="created (UTC)")
     def created(self, row: Session) -> str:

@@ -14,6 +14,7 @@ from django.test.utils import CaptureQueriesContext
 
 from agents_app import exact_json, registry
 from agents_app.spec import AgentSpec, OptionSpec
+from sessions_app.admin import sessions
 from sessions_app.admin.paging import REACH
 from sessions_app.core.tenancy import tenants
 from sessions_app.models import (
@@ -29,6 +30,7 @@ from sessions_app.models import (
     Turn,
     TurnState,
 )
+from tests.core.conftest import locked
 from tests.faces.admin.conversations import (
     START,
     call,
@@ -111,6 +113,31 @@ def test_a_session_is_found_by_its_id_the_start_of_it_or_a_turns_id(eve: Client,
     assert listed(eve, q=turn.public_id) == {"sess_wanted1"}
     assert listed(eve, q="wanted1") == set()
     assert listed(eve, q="sess_%") == set()
+
+
+def test_a_turns_id_is_searched_in_the_chosen_tenant_only(eve: Client, acme: Tenant) -> None:
+    turn = make_turn(make_session(acme, public_id="sess_wanted1"))
+    other, _ = tenants.create("other")
+    make_session(other, public_id="sess_other1")
+    assert listed(eve, q=turn.public_id, tenant=acme.slug) == {"sess_wanted1"}
+    assert listed(eve, q=turn.public_id, tenant=other.slug) == set()
+
+
+def test_a_search_that_takes_too_long_is_stopped_and_says_how_to_search(
+    eve: Client, acme: Tenant, on_postgres: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not on_postgres:
+        pytest.skip("SQLite has no time limit for statements")
+    monkeypatch.setattr(sessions, "_SEARCH_SECONDS", 0.1)
+    make_turn(make_session(acme))
+
+    def lock() -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("lock table sessions_app_turn in access exclusive mode")
+
+    with locked(lock):
+        page = html(eve.get(url("session", "changelist"), {"q": "turn_unknown"}))
+    assert "stopped after 0.1 s. Choose its tenant, and search again." in page
 
 
 def test_deleted_sessions_are_neither_listed_nor_read(eve: Client, acme: Tenant) -> None:
