@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from agents_app import options
+from agents_app.access_rules import AccessRule, Policy
 from agents_app.providers import KEY_VARIABLES
 from agents_app.spec import AgentSpec, OptionSpec, ProgramSpec, ToolSpec
 
@@ -37,9 +38,16 @@ def lines(agent: AgentSpec) -> Iterator[tuple[str, str]]:
         yield "files", f"new workspaces begin with {agent.template}"
     if agent.network:
         yield "network", "commands may reach " + ("any public host" if agent.network == ("*",) else ", ".join(agent.network))
+    for rule in agent.access:
+        yield "access", _access(rule)
     for model, price in agent.prices.items():
         cached = "" if price.cache_read is None else f", {price.cache_read:g} from the cache"
         yield "price", f"{model}: {price.input:g} in, {price.output:g} out{cached}, a million tokens"
+
+
+def _access(rule: AccessRule) -> str:
+    subjects = f"{' and '.join(rule.applies_to)}: " if rule.applies_to != ("agent",) else ""
+    return f"{subjects}{rule.decision} {' and '.join(rule.operations)} of {', '.join(rule.paths)}"
 
 
 def _host(url: str) -> str:
@@ -77,6 +85,8 @@ def warnings(agent: AgentSpec, keys: Collection[str]) -> Iterator[str]:
     for tool in agent.tools:
         if not tool.description.strip():
             yield f"the tool {tool.name} has no description: a model can only guess what it is for"
+    if (programs := _programs(agent)) and Policy(agent.access, "agent").decide("run", ()) == "ask":
+        yield f"{', '.join(programs)}: programs open every file of a workspace, whatever the rules of access; each call asks"
     used = {name for text in _texts(agent) for name in options.places(text, {each.name: each for each in agent.options})}
     for option in agent.options:
         # A class of Agenthost's own interface receives every option.
@@ -97,6 +107,12 @@ def _tool(tool: ToolSpec) -> str:
     notes = [f"{tool.timeout:g} s" if tool.timeout else "", "may be run again" if tool.idempotent else ""]
     notes += ["" if tool.expose else "not shown to clients", "its result is confirmed" if tool.confirm_result else ""]
     return f"{tool.name} ({', '.join([source, *filter(None, notes)])})"
+
+
+def _programs(agent: AgentSpec) -> list[str]:
+    """The tools and servers that run programs in the workspace."""
+    servers = [each.name for each in agent.mcp if each.program is not None and each.program.workspace != "none"]
+    return [tool.name for tool in agent.tools if tool.source == "builtin:run_command"] + servers
 
 
 def _texts(agent: AgentSpec) -> Iterator[str]:

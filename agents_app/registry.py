@@ -18,6 +18,7 @@ from types import MappingProxyType
 from django.conf import settings
 
 from agents_app import loader, tool_lists
+from agents_app.access_rules import AccessRule
 from agents_app.mcp import listing
 from agents_app.mcp.catalogue import catalogue
 from agents_app.mcp.listing import Listed
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 
 _lock = threading.Lock()
 _agents: Mapping[str, AgentSpec] | None = None
+_server_access: tuple[AccessRule, ...] = ()
 _merged: dict[str, tuple[AgentSpec, Mapping[str, Sequence[Listed]], AgentSpec]] = {}
 """By the agent's name: its description, the lists of its servers, and the agent merged from both."""
 _all: Mapping[str, AgentSpec] = MappingProxyType({})
@@ -37,12 +39,13 @@ _all: Mapping[str, AgentSpec] = MappingProxyType({})
 
 def described() -> Mapping[str, AgentSpec]:
     """All agents by name, as the file describes them. The first call reads it and may raise ``AgentsFileError``."""
-    global _agents
+    global _agents, _server_access
     found = _agents
     if found is None:
         with _lock:
             if _agents is None:
-                _agents = _by_name(_load())
+                specs, _server_access = _load()
+                _agents = _by_name(specs)
             found = _agents
     return found
 
@@ -68,6 +71,12 @@ def find(name: str) -> AgentSpec | None:
     known = described()
     spec = known.get(name)
     return spec if spec is None or not spec.mcp else _with_servers(spec, known.values())
+
+
+def server_access() -> tuple[AccessRule, ...]:
+    """The rules of access for all workspaces, those that no agent has too. May raise as ``described`` does."""
+    described()
+    return _server_access
 
 
 def look_ahead() -> None:
@@ -121,22 +130,23 @@ def _in_a_loop() -> bool:
 
 
 @contextmanager
-def use(specs: Iterable[AgentSpec]) -> Iterator[None]:
-    """For tests: serve these agents in every thread until the block ends."""
-    global _agents
-    before, _agents = _agents, _by_name(specs)
+def use(specs: Iterable[AgentSpec], access: Sequence[AccessRule] = ()) -> Iterator[None]:
+    """For tests: serve these agents in every thread until the block ends. ``access``: the rules of the server."""
+    global _agents, _server_access
+    before = _agents, _server_access
+    _agents, _server_access = _by_name(specs), tuple(access)
     try:
         yield
     finally:
-        _agents = before
+        _agents, _server_access = before
 
 
-def _load() -> list[AgentSpec]:
+def _load() -> tuple[list[AgentSpec], tuple[AccessRule, ...]]:
     path: Path | None = getattr(settings, "AGENTHOST_AGENTS_FILE", None)
     if path is not None:
-        return loader.load(Path(path))
+        return loader.load(Path(path)), loader.server_access(Path(path))
     # The agent that needs a key is served only with one: without it every turn would fail.
-    return [spec for spec in loader.load(BUILTIN_FILE) if _can_run(spec)]
+    return [spec for spec in loader.load(BUILTIN_FILE) if _can_run(spec)], ()
 
 
 def _can_run(spec: AgentSpec) -> bool:

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from agents_app.access_rules import AccessRule
 from agents_app.runtime.interface import Limits
 from agents_app.runtime.messages import ToolSchema
 
@@ -36,7 +37,7 @@ PROGRAM_OWNERS: tuple[ProgramOwner, ...] = get_args(ProgramOwner)
 PROGRAM_WORKSPACES: tuple[ProgramWorkspace, ...] = get_args(ProgramWorkspace)
 
 FIRST_FORMAT = 1
-FIELDS_SINCE: Mapping[str, int] = {"mcp": 2, "prices": 2, "summary": 2, "python": 2, "network": 4}
+FIELDS_SINCE: Mapping[str, int] = {"mcp": 2, "prices": 2, "summary": 2, "python": 2, "network": 4, "access": 5}
 """The format that introduced each later field of ``AgentSpec``; each of these fields has a default."""
 
 
@@ -145,6 +146,7 @@ class AgentSpec:
     ``python``: the object in code that defines the agent, if there is one (``module:name``). ``prices``: by model, as
     ``model`` names it, with or without its provider. ``template``: the path of a folder or archive that fills new workspaces;
     it is of this host, so documents omit it. ``network``: the hosts that its commands may reach; ``*``: every public one.
+    ``access``: the agent's rules, then those of the server.
     """
 
     name: str
@@ -172,6 +174,7 @@ class AgentSpec:
     python: str | None = None
     template: str | None = None
     network: tuple[str, ...] = ()
+    access: tuple[AccessRule, ...] = ()
 
     @property
     def exposed_tools(self) -> tuple[ToolSpec, ...]:
@@ -264,6 +267,7 @@ def from_document(document: Mapping[str, Any], secrets: Mapping[str, str]) -> Ag
     summary = document.get("summary")
     fields["summary"] = SummarySpec(**{**summary, **_access(summary, "/summary", secrets)}) if summary else SummarySpec()
     fields["prices"] = {model: Price(**price) for model, price in document.get("prices", {}).items()}
+    fields["access"] = tuple(_rule(rule) for rule in document.get("access", ()))
     return AgentSpec(**fields)
 
 
@@ -282,6 +286,11 @@ def _mcp(document: Mapping[str, Any], path: str, secrets: Mapping[str, str]) -> 
         env = {name: secrets[f"{path}/program/env/{name}"] for name in stored["env"]}
         program = ProgramSpec(**{**stored, "command": tuple(stored["command"]), "env": env})
     return McpSpec(**{**document, **patterns, "headers": _headers(document, path, secrets), "program": program})
+
+
+def _rule(document: Mapping[str, Any]) -> AccessRule:
+    paths, operations, subjects = (tuple(document[name]) for name in ("paths", "operations", "applies_to"))
+    return AccessRule(paths, document["decision"], operations, subjects)
 
 
 def _default(option: Mapping[str, Any], number: int, secrets: Mapping[str, str]) -> str:

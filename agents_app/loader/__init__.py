@@ -7,29 +7,40 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from agents_app import object_references
+from agents_app.access_rules import AccessRule
 from agents_app.errors import AgentsFileError, FileFault
-from agents_app.loader import agent
+from agents_app.loader import access, agent
 from agents_app.loader.table import TOP, Table
 from agents_app.spec import AgentSpec
 
 
 def load(path: Path) -> list[AgentSpec]:
     """The agents of the file, in its order; ``AgentsFileError`` with all faults if there are any."""
+    document = _parsed(path)
+    if _names_code(document):
+        object_references.add_folder(path.parent)
+    return read(document, path)
+
+
+def server_access(path: Path) -> tuple[AccessRule, ...]:
+    """The rules of access for the whole server, which every agent of the file has after its own. The file is without faults."""
+    return access.read(Table(_parsed(path), TOP, "", []))
+
+
+def _parsed(path: Path) -> Mapping[str, Any]:
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise AgentsFileError(str(path), [FileFault(TOP, "", error.strerror or "cannot be read")]) from error
     except UnicodeDecodeError as error:
         raise AgentsFileError(str(path), [FileFault(TOP, "", "is not UTF-8")]) from error
     except tomllib.TOMLDecodeError as error:
         raise AgentsFileError(str(path), [FileFault(TOP, "", f"is not TOML: {error}")]) from error
-    if _names_code(document):
-        object_references.add_folder(path.parent)
-    return read(document, path)
 
 
 def read(document: Mapping[str, Any], path: Path) -> list[AgentSpec]:
@@ -43,6 +54,7 @@ def read(document: Mapping[str, Any], path: Path) -> list[AgentSpec]:
 
 def _agents(document: Mapping[str, Any], folder: Path, faults: list[FileFault]) -> list[AgentSpec]:
     top = Table(document, TOP, "", faults)
+    of_server = access.read(top)
     specs: list[AgentSpec] = []
     names: set[str] = set()
     for table in top.tables("agents"):
@@ -50,10 +62,10 @@ def _agents(document: Mapping[str, Any], folder: Path, faults: list[FileFault]) 
         if made.name and made.name in names:
             table.fault("name", f"there is another agent of the name {made.name}")
         names.add(made.name)
-        specs.append(made)
+        specs.append(replace(made, access=(*made.access, *of_server)) if of_server else made)
     if not specs and not faults:
         faults.append(FileFault(TOP, "agents", "holds no [[agents]]"))
-    faults.extend(FileFault(TOP, key, "unknown key") for key in document if key != "agents")
+    faults.extend(FileFault(TOP, key, "unknown key") for key in document if key not in ("agents", "access"))
     return specs
 
 

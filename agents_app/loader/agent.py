@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from agents_app import spec
-from agents_app.loader import agent_options, checks, headers, mcp, prices, python_agents, summary, templates, tools
+from agents_app.loader import access, agent_options, checks, headers, mcp, prices, python_agents, summary, templates, tools
 from agents_app.loader.table import Table
 from agents_app.runtime.interface import Limits
 from agents_app.spec import AgentSpec
@@ -59,6 +59,7 @@ def read(table: Table, folder: Path) -> AgentSpec:
         python=own.reference,
         template=files.template,
         network=files.network,
+        access=access.read(table),
     )
     table.refuse_unknown()
     checks.check(agent, table)

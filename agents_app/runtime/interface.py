@@ -143,6 +143,21 @@ class ToolSet(Protocol):
         ...
 
 
+class Access(Protocol):
+    """The operator's rules of access, for the calls of one run (``agents_app.access_rules``)."""
+
+    async def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
+        """Whether a client has to permit the call, whatever the session trusts."""
+        ...
+
+    async def admit(self, tool: str, arguments: Mapping[str, Any], *, permitted: bool) -> None:
+        """Called when the call is about to run; raises ``ToolFailed`` if the rules do not let it.
+
+        ``permitted``: a client has permitted it. Files are checked again when they are opened.
+        """
+        ...
+
+
 # --- files ---------------------------------------------------------------------------------------
 
 
@@ -188,6 +203,8 @@ class Call:
     runner: Literal["server", "client", "nobody"]
     state: CallState = "pending"
     asks: bool = False
+    permitted: bool = False
+    """Whether a client has permitted it."""
     part_id: str = ""
     why: str = ""
     """Why it needs no permission: "not-needed", "setting"; empty: it asks for one, or a client has decided."""

@@ -21,6 +21,7 @@ from agents_app.compaction import TooLong
 from agents_app.errors import ProviderError, ProviderFault, ToolFailed
 from agents_app.runtime import opaque
 from agents_app.runtime.interface import (
+    Access,
     Call,
     Change,
     EndReason,
@@ -85,6 +86,8 @@ class Plan:
     """The owner whose share of threads builds long requests."""
     why_free: Callable[[str], str] = lambda _name: ""
     """Why a server tool may run without a client's permission; empty: it asks for one."""
+    access: Access | None = None
+    """The operator's rules; None: there are none."""
     client_tools: Mapping[str, str | None] = field(default_factory=dict)
     """The tools that clients run, each with its client (None: the application's)."""
     provider_failed: Callable[[ProviderError], None] = lambda _error: None
@@ -226,6 +229,8 @@ async def _run_tool(plan: Plan, host: Host, call: Call) -> None:
     current_call.set(_CurrentCall(host, call))
     try:
         arguments = exact_json.loads_plain(call.arguments.strip() or "{}")
+        if plan.access is not None:
+            await plan.access.admit(call.name, arguments, permitted=call.permitted)
         content = storable_value(await plan.tools.run(call.name, arguments, partial(host.ask, call)))
     except ToolFailed as error:
         content, failed = FAILED + storable(error.reason), True
@@ -350,7 +355,7 @@ class _Step:
             ended: EndReason = "max_tokens" if self._finish == "max_tokens" else "refusal"
             await host.message_done(self._message([], broken=bool(self._calls)), ended)
             return None
-        calls = [self._call(each) for _, each in sorted(self._calls.items())]
+        calls = [await self._call(each) for _, each in sorted(self._calls.items())]
         if not calls:
             await host.message_done(self._message([], broken=False), "end_turn")
             return None
@@ -433,7 +438,7 @@ class _Step:
             if said := call.mender.feed(piece.arguments):
                 await self._host.call_arguments(self._step, call.call_id, said)
 
-    def _call(self, each: _OpenCall) -> Call:
+    async def _call(self, each: _OpenCall) -> Call:
         plan, raw = self._plan, "".join(each.arguments)
         arguments = _arguments(raw)
         runner: Literal["server", "client", "nobody"] = "nobody"
@@ -446,6 +451,8 @@ class _Step:
             elif each.name in plan.client_tools:
                 runner = "client"
         why = plan.why_free(each.name) if runner == "server" else "not-needed"
+        if why and runner == "server" and plan.access is not None and await plan.access.asks(each.name, arguments or {}):
+            why = ""
         asks = runner == "server" and not why
         return Call(
             call_id=each.call_id,

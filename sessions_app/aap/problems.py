@@ -171,6 +171,8 @@ TABLE: Mapping[type[errors.DomainError], Callable[[Any], Problem]] = {
         410, "The events after this position are no longer stored. Read the session's history instead."
     ),
     errors.TooManyWrongKeys: _too_many_wrong_keys,
+    errors.AccessDenied: _always(403, "The operator's rules of access do not permit this."),
+    errors.AccessNeeded: _always(403, "Access to this has to be requested first."),
     errors.PathOutside: _always(403, "This is in no workspace that this key may use."),
     errors.PathNotFound: _always(404, "There is no such file or directory."),
     errors.PathTaken: _always(409, "A file or directory with this name exists."),

@@ -9,10 +9,11 @@ from sessions_app.models.key import ApiKey
 from sessions_app.models.session import Session
 from sessions_app.models.tenant import Tenant
 
-TURN_FORMAT = 4
+TURN_FORMAT = 5
 """The newest turn format that this code knows. Workers leave turns with a newer format to newer workers.
 
-2: the agent's definition uses fields that format 1 does not have (``agents_app.spec.FIELDS_SINCE``)."""
+2: the agent's definition uses fields that format 1 does not have (``agents_app.spec.FIELDS_SINCE``). 3: MCP servers as
+programs. 4: the network of commands. 5: rules of access to files."""
 
 
 class TurnState(models.TextChoices):

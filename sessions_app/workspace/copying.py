@@ -18,7 +18,7 @@ from sessions_app.workspace.paths import Path
 from sessions_app.workspace.places import Descriptors, Place, token
 from sessions_app.workspace.reading import chunks, open_regular
 from sessions_app.workspace.renaming import refuse_into_itself, rename, rename_only, rename_over
-from sessions_app.workspace.walking import Limits, below, open_directory
+from sessions_app.workspace.walking import Limits, below, check_entries, open_directory
 from sessions_app.workspace.writing import fill, freed, new_directory, refuse_unless_file
 
 # What is opened was replaced meanwhile by a link or something else.
@@ -120,9 +120,12 @@ def copy(source: End, target: End, most: Most, *, fail_if_exists: bool, follow: 
         target.at.place(target.path, follow=False) as destination,
         _both(source.path, target.path),
     ):
+        source.at.check(origin)
+        target.at.check(destination)
         status = _status(origin, source.path)
         is_directory = stat.S_ISDIR(status.st_mode)
         old = _replaceable(destination, target.path, directory=is_directory, fail_if_exists=fail_if_exists)
+        _check_entries(source, origin, status, target, destination, old)
         if is_directory:
             refuse_into_itself(source.at, origin, status, target.at, destination)
         # A directory that is replaced is freed when it is removed from the trash.
@@ -139,13 +142,16 @@ def move(source: End, target: End, *, fail_if_exists: bool) -> None:
     at = source.at
     with (
         at.place(source.path, follow=False) as origin,
-        at.place(target.path, follow=False) as destination,
+        target.at.place(target.path, follow=False) as destination,
         _both(source.path, target.path),
     ):
+        at.check(origin)
+        target.at.check(destination)
         status = _status(origin, source.path)
         refuse_root(origin, source.path)
         is_directory = stat.S_ISDIR(status.st_mode)
         old = _replaceable(destination, target.path, directory=is_directory, fail_if_exists=fail_if_exists)
+        _check_entries(source, origin, status, target, destination, old)
         if is_directory:
             refuse_into_itself(at, origin, status, at, destination)
         _put(at, origin, destination, directory=is_directory, fail_if_exists=fail_if_exists)
@@ -157,6 +163,16 @@ def move(source: End, target: End, *, fail_if_exists: bool) -> None:
             # Two names of one file: then a rename does nothing.
             os.unlink(origin.name, dir_fd=origin.parent)
             target.ledger.give(0, 1)
+
+
+def _check_entries(
+    source: End, origin: Place, status: os.stat_result, target: End, destination: Place, old: os.stat_result | None
+) -> None:
+    """Let the guards check what is in a directory that is copied or moved, and in one that it replaces."""
+    if stat.S_ISDIR(status.st_mode):
+        check_entries(origin, source.path, [(source.at, origin), (target.at, destination)])
+    if old is not None and stat.S_ISDIR(old.st_mode):
+        check_entries(destination, target.path, [(target.at, destination)])
 
 
 def refuse_root(place: Place, path: Path) -> None:

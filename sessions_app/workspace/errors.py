@@ -62,6 +62,17 @@ class NotPermitted(FileError):
     """The permission bits of the file or its directory do not let the server in."""
 
 
+class Refused(FileError):
+    """The tree's guard does not let the operation use this path.
+
+    ``path``: the real path, if asking for it can help; None: asking cannot help.
+    """
+
+    def __init__(self, path: tuple[str, ...] | None) -> None:
+        self.path = path
+        super().__init__("not permitted" if path is None else "a permission is needed")
+
+
 class Unsupported(FileError):
     """Not a regular file or directory, a chain of too many links, or an operation that the tree's root does not have."""
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from sessions_app.workspace.failures import translated
+from sessions_app.workspace.guarding import Guard, real_path
 from sessions_app.workspace.paths import Path, check
 from sessions_app.workspace.resolving import DIRECTORY, MOST_LINKS, Resolver
 
@@ -49,10 +50,17 @@ class Descriptors:
     """The open directories of a workspace, for one operation."""
 
     def __init__(
-        self, directory: pathlib.Path, resolver: Resolver, owner: tuple[int, int] | None, *, deleting: bool = False
+        self,
+        directory: pathlib.Path,
+        resolver: Resolver,
+        owner: tuple[int, int] | None,
+        *,
+        deleting: bool = False,
+        guard: Guard | None = None,
     ) -> None:
         self._resolver = resolver
         self.owner = owner
+        self.guard = guard
         self._open: list[int] = []
         try:
             self.base = self._opened(os.fsencode(directory), None)
@@ -77,6 +85,14 @@ class Descriptors:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
         self._close()
+
+    def real_path(self, place: Place) -> Path:
+        return real_path(self.root, place.parent, place.name)
+
+    def check(self, place: Place) -> None:
+        """Raises ``Refused`` if the guard does not permit the place. Called before the name is opened or changed."""
+        if self.guard is not None:
+            self.guard.check(self.real_path(place))
 
     @contextmanager
     def directory(self, path: Path, *, readable: bool = True) -> Iterator[int]:

@@ -62,6 +62,7 @@ def opened(at: Descriptors, path: Path) -> Iterator[int]:
 def _open(at: Descriptors, path: Path) -> int:
     for _ in range(ATTEMPTS):
         with at.place(path, follow=True) as place:
+            at.check(place)
             try:
                 return open_regular(place)
             except OSError as error:
@@ -98,6 +99,7 @@ def chunks(descriptor: int, offset: int, length: int) -> Iterator[bytes]:
 def stat_entry(at: Descriptors, path: Path, *, follow: bool) -> Entry:
     name = path[-1].encode() if path else b""
     with at.place(path, follow=follow) as place, translated(path):
+        at.check(place)
         status = place.status()
         return entry_of(name, status, _target(at, path) if stat.S_ISLNK(status.st_mode) else None)
 
@@ -106,6 +108,7 @@ def _target(at: Descriptors, path: Path) -> Kind | None:
     """The kind of what a link leads to in the tree."""
     try:
         with at.place(path, follow=True) as place, translated(path):
+            at.check(place)
             kind = kind_of(place.status().st_mode)
     except (FileError, OSError):
         return None
@@ -116,7 +119,10 @@ def list_entries(at: Descriptors, path: Path, most: int) -> list[Entry]:
     until = time.monotonic() + TARGETS_SECONDS
     found: list[Entry] = []
     with at.directory(path) as directory, translated(path):
+        above = _checked(at, directory)
         for name in names(directory, path, most):
+            if at.guard is not None and at.guard.hides((*above, name.decode(errors="surrogateescape"))):
+                continue
             if (status := Place(directory, name).status_if_any()) is None:
                 continue
             target: Kind | None = None
@@ -126,6 +132,13 @@ def list_entries(at: Descriptors, path: Path, most: int) -> list[Entry]:
                 target = _target_below(at, path, name)
             found.append(entry_of(name, status, target))
     return sorted(found, key=lambda entry: entry.name)
+
+
+def _checked(at: Descriptors, directory: int) -> Path:
+    """The real path of an open directory that the guard permits; () if there is no guard."""
+    place = Place(directory, b".")
+    at.check(place)
+    return () if at.guard is None else at.real_path(place)
 
 
 def _target_below(at: Descriptors, path: Path, name: bytes) -> Kind | None:

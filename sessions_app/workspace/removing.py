@@ -21,7 +21,7 @@ from sessions_app.workspace.paths import Path
 from sessions_app.workspace.places import CONTENTS, NEW, TRASH, Descriptors, Place, token
 from sessions_app.workspace.reading import ATTEMPTS
 from sessions_app.workspace.renaming import rename
-from sessions_app.workspace.walking import make_accessible, open_directory
+from sessions_app.workspace.walking import check_entries, make_accessible, open_directory
 from sessions_app.workspace.writing import freed
 
 INTERRUPTED_AFTER_SECONDS = 6 * 3600
@@ -30,6 +30,7 @@ INTERRUPTED_AFTER_SECONDS = 6 * 3600
 
 def delete(at: Descriptors, ledger: Ledger, path: Path, *, recursive: bool) -> None:
     with at.place(path, follow=False) as place, translated(path):
+        at.check(place)
         refuse_root(place, path)
         for _ in range(ATTEMPTS):
             status = place.status()
@@ -38,6 +39,7 @@ def delete(at: Descriptors, ledger: Ledger, path: Path, *, recursive: bool) -> N
                     os.unlink(place.name, dir_fd=place.parent)
                     ledger.give(*freed(status))
                 elif recursive:
+                    check_entries(place, path, [(at, place)])
                     rename(place, Place(at.trash, token()))
                 else:
                     os.rmdir(place.name, dir_fd=place.parent)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import bisect
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import threading
@@ -21,7 +22,7 @@ from functools import lru_cache
 from typing import IO, Literal
 
 from sessions_app.workspace.entries import Entry, entry_of
-from sessions_app.workspace.errors import BadPattern, Unsupported
+from sessions_app.workspace.errors import BadPattern, Refused, Unsupported
 from sessions_app.workspace.failures import translated
 from sessions_app.workspace.globs import MOST_CHARACTERS, matcher
 from sessions_app.workspace.paths import Path
@@ -67,10 +68,14 @@ class Names:
 
 @dataclass(slots=True)
 class Lines:
-    """Lines that match, by path and number; ``reached`` names the limit at which the search ended, if any."""
+    """Lines that match, by path and number; ``reached`` names the limit at which the search ended, if any.
+
+    ``refused``: how many files were left out because reading them needs a permission (``Refused``).
+    """
 
     lines: list[Line] = field(default_factory=list)
     reached: Reached = ""
+    refused: int = 0
 
 
 def find_names(
@@ -137,6 +142,7 @@ def find_lines_of_file(
     limits, result = limits or Limits(), Lines()
     command = _command(expression, ignore_case, limits, engine)
     with tree.open() as at, at.place(path, follow=True) as place, translated(path):
+        at.check(place)
         status = place.status()
         with _Program(command, limits) as program:
             _pipe(program, place, path, status)
@@ -155,11 +161,36 @@ def _below(
 ) -> Iterator[tuple[Path, Place, os.stat_result]]:
     walk = WalkLimits(limits.files, strict=False, skip=frozenset(name.encode() for name in skip))
     with at.directory(path) as directory, translated(path):
+        permits = _permits(at, Place(directory, b"."), result)
         for found in below(directory, path, walk, open_if_permitted):
             with suppress(UnicodeDecodeError):
-                yield tuple(name.decode() for name in found.names), found.place, found.status
+                names = tuple(name.decode() for name in found.names)
+                if permits is None or permits(names, found.status):
+                    yield names, found.place, found.status
     if walk.reached:
         result.reached = "files"
+
+
+def _permits(at: Descriptors, directory: Place, result: Names | Lines) -> Callable[[Path, os.stat_result], bool] | None:
+    """Whether an entry below the directory may be in the result; None if there is no guard. Counts what a permission opens."""
+    guard = at.guard
+    if guard is None:
+        return None
+    above = at.real_path(directory)
+    guard.check(above)
+
+    def permits(names: Path, status: os.stat_result) -> bool:
+        path = (*above, *names)
+        if isinstance(result, Names):
+            return not guard.hides(path)
+        try:
+            guard.check(path)
+        except Refused as refused:
+            result.refused += refused.path is not None and stat.S_ISREG(status.st_mode)
+            return False
+        return True
+
+    return permits
 
 
 def _pipe(program: _Program, place: Place, path: Path, status: os.stat_result) -> bool:

@@ -12,6 +12,7 @@ from sessions_app.workspace import copying, reading, removing, walking, writing
 from sessions_app.workspace.copying import End
 from sessions_app.workspace.entries import Entry, Usage
 from sessions_app.workspace.failures import translated
+from sessions_app.workspace.guarding import Guard
 from sessions_app.workspace.ledger import Ledger, Unlimited
 from sessions_app.workspace.paths import Path
 from sessions_app.workspace.places import CONTENTS, NEW, TRASH, Descriptors, Place, token
@@ -27,7 +28,8 @@ class Tree:
     """The files in ``directory``/tree. All methods are synchronous, thread-safe and raise ``FileError``.
 
     ``directory`` is the workspace's own directory; nobody but the server can open it. Only `contents` is mounted in sandboxes.
-    ``owner`` (uid, gid) owns new files if this process is root. ``resolver`` is the kernel's where it has one.
+    ``owner`` (uid, gid) owns new files if this process is root. ``resolver`` is the kernel's where it has one. ``guard``: may
+    refuse the real paths of all that is read or changed; `walk` and the sums do not ask it.
 
     Hard links are read and written like any file: a sandbox can link only what is in its own mount, which is this tree, so a
     link cannot bring in a file of another tenant or of the server. Names of links are replaced, never the linked content.
@@ -40,11 +42,13 @@ class Tree:
         owner: tuple[int, int] | None = None,
         ledger: Ledger | None = None,
         resolver: Resolver | None = None,
+        guard: Guard | None = None,
     ) -> None:
         self.directory = directory
         self.owner = owner
         self.ledger: Ledger = Unlimited() if ledger is None else ledger
         self._resolver = resolver or usual()
+        self._guard = guard
 
     @property
     def contents(self) -> pathlib.Path:
@@ -167,8 +171,8 @@ class Tree:
     ) -> None:
         """Rename a file, link or directory; into another tree: copy it and delete it here. Replaces as `copy` does."""
         if into is None or into.directory == self.directory:
-            with self.open() as at:
-                ends = End(at, self.ledger, source), End(at, self.ledger, destination)
+            with self.open() as at, (into or self).open() as into_at:
+                ends = End(at, self.ledger, source), End(into_at, self.ledger, destination)
                 copying.move(*ends, fail_if_exists=fail_if_exists)
                 self._sweep_a_little(at)
             return
@@ -229,7 +233,7 @@ class Tree:
     def open(self) -> Descriptors:
         """Descriptors for one operation; for the modules of this package."""
         with translated(()):
-            return Descriptors(self.directory, self._resolver, self.owner)
+            return Descriptors(self.directory, self._resolver, self.owner, guard=self._guard)
 
     def open_without_contents(self) -> Descriptors:
         """As `open`, for a tree whose `contents` need not exist; ``root`` is the workspace's own directory."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from sessions_app.workspace.entries import Entry, Usage, charge, entry_of
@@ -121,6 +121,25 @@ def walk(at: Descriptors, path: Path, most: int) -> Iterator[tuple[Path, Entry]]
             except UnicodeDecodeError:
                 continue
             yield (*path, *relative), entry_of(found.names[-1], found.status)
+
+
+MOST_CHECKED = 100_000
+"""Entries that are checked before a directory is copied, moved, replaced or deleted."""
+
+
+def check_entries(directory: Place, path: Path, ends: Sequence[tuple[Descriptors, Place]]) -> None:
+    """Let the guards of these ends check all that is below the directory, as if it were at each end. Raises ``Refused``."""
+    guarded = [(at.guard, at.real_path(place)) for at, place in ends if at.guard is not None]
+    if not guarded:
+        return
+    descriptor = open_directory(directory)
+    try:
+        for found in below(descriptor, path, Limits(MOST_CHECKED)):
+            names = [name.decode(errors="surrogateescape") for name in found.names]
+            for guard, base in guarded:
+                guard.check((*base, *names))
+    finally:
+        os.close(descriptor)
 
 
 def open_if_permitted(place: Place) -> int:

@@ -27,6 +27,7 @@ _PIECE = 1024 * 1024
 def write(at: Descriptors, ledger: Ledger, path: Path, data: bytes | Iterable[bytes], *, create_only: bool) -> None:
     for _ in range(ATTEMPTS):
         with at.place(path, follow=not create_only) as place, translated(path):
+            at.check(place)
             old = place.status_if_any()
             if create_only and old is not None:
                 raise Exists(f"{shown(path)}: exists already")
@@ -153,6 +154,7 @@ def _is_directory(at: Descriptors, path: Path) -> bool:
 
 def _make_one(at: Descriptors, ledger: Ledger, path: Path) -> None:
     with at.place(path, follow=False) as place, translated(path):
+        at.check(place)
         if place.status_if_any() is not None:
             raise Exists(f"{shown(path)}: exists already")
         with Reservation(ledger) as reservation:

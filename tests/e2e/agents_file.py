@@ -188,6 +188,14 @@ builtin = "edit_file"
 builtin = "list_files"
 [[agents.tools]]
 builtin = "search_files"
+[[agents.access]]
+paths = ["/vault/sealed"]
+decision = "deny"
+applies_to = ["agent", "client"]
+[[agents.access]]
+paths = ["/vault"]
+decision = "ask"
+applies_to = ["agent", "client"]
 """
 
 

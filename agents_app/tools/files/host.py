@@ -28,6 +28,8 @@ Fault = Literal[
     "bad_path",
     "bad_pattern",
     "not_permitted",
+    "refused",
+    "needs_permission",
     "unavailable",
 ]
 

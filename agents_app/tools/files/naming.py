@@ -62,6 +62,9 @@ _TEXTS: Mapping[Fault, str] = {
     "bad_path": "{path} is not a path that a file can have",
     "bad_pattern": "the pattern is not valid",
     "not_permitted": "{path} cannot be opened: its permissions forbid it",
+    "refused": "{path}: the operator's rules of access do not permit this",
+    "needs_permission": "{path}: the operator's rules of access want the user to be asked about this path itself; call the "
+    "tool with exactly this path",
     "unavailable": "the workspace's files cannot be used at the moment; try again later",
 }
 

@@ -25,6 +25,7 @@ from sessions_app.core.base.errors import InvalidInput
 from sessions_app.core.base.identifiers import new_id
 from sessions_app.core.base.small_events import SmallEvent
 from sessions_app.core.tenancy.key_watch import Slot, Watched
+from sessions_app.core.workspaces.access import Grants
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -67,6 +68,7 @@ class Connection:
         self.client = ""
         self.life = ""
         self.locale: str | None = None
+        self.grants = Grants()
         self.close_code: int | None = None
         self._close_code_after_answer: int | None = None
         self._on_close: Callable[[], object] | None = None

@@ -226,6 +226,22 @@ class PathOutside(DomainError):
     code = "path_outside"
 
 
+class AccessDenied(DomainError):
+    """The operator's rules of access do not permit this. The same error whether or not anything exists there."""
+
+    code = "access_denied"
+
+
+class AccessNeeded(DomainError):
+    """The operator's rules of access want the client to ask for this first. ``operations``: of ``read`` and ``write``."""
+
+    code = "access_needed"
+
+    def __init__(self, uri: str, operations: Sequence[str]) -> None:
+        self.uri, self.operations = uri, operations
+        super().__init__("access to this has to be requested first")
+
+
 class PathNotFound(DomainError):
     """There is no such file or directory in the workspace."""
 

@@ -124,10 +124,14 @@ def compacted(tenant: int, session: int, through: int, summary: str | None, at: 
 # --- tool calls ----------------------------------------------------------------------------------
 
 
+BY_SETTING = "setting"
+"""``decided_by`` of a call that ran without asking."""
+
+
 def new_call(ref: StepRef, call: Call, ordinal: int, idempotent: bool, at: datetime) -> Statement:
     """Insert a call as the model made it. A server call that needs no permission is granted by the session's setting."""
     granted = call.runner == "server" and not call.asks
-    decided_by = "setting" if granted else ""
+    decided_by = BY_SETTING if granted else ""
     return Statement(
         "insert into sessions_app_toolcall (tenant_id, session_id, turn_id, call_id, name, arguments, runner, state, step,"
         " ordinal, idempotent, failed, reason, result, stored, decided_by, created_at, decided_at, started_at, finished_at,"

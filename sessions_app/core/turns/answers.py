@@ -63,6 +63,9 @@ def grantable_tools(spec: AgentSpec, session: Session, calls: Sequence[ToolCall]
     found = session_settings.settings_of(session).enabled & {tool.name for tool in spec.exposed_tools}
     if listing.unlisted(spec):
         found |= {call.name for call in calls if call.runner == CallRunner.SERVER and spec.tool(call.name) is None}
+    # A tool that clients do not see asks only if a rule of access wants that. Calls of a seed have no step.
+    hidden = {tool.name for tool in spec.tools if not tool.expose} if spec.access else set()
+    found |= {call.name for call in calls if call.runner == CallRunner.SERVER and call.step and call.name in hidden}
     return found
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from django.conf import settings
 
+from agents_app.access_rules import Policy
 from agents_app.errors import ProviderError
 from agents_app.fair.threads import FairPool
 from agents_app.runtime import loop
@@ -20,6 +21,7 @@ from sessions_app.core.records import clients
 from sessions_app.core.records.session_settings import Settings
 from sessions_app.core.terminals.agent_commands import SessionCommands
 from sessions_app.core.turns import ActiveClient, Claimed
+from sessions_app.core.worker.file_access import SessionAccess
 from sessions_app.core.worker.loading import Loaded
 from sessions_app.core.workspaces.agent_files import SessionFiles
 from sessions_app.models import Session
@@ -51,14 +53,19 @@ def make(
     choices.internal_tools = {tool.name for tool in spec.tools if not tool.expose}
     enabled = loaded.settings.enabled | loaded.own_tools
     tenant, session = claimed.tenant, loaded.session_public_id
-    files = commands = None
+    files = commands = access = None
+    policy = Policy(spec.access, "agent")
+    row = Session(pk=claimed.session, tenant_id=tenant, public_id=session)
     if settings.AGENTHOST_WORKSPACES_DIR is not None:
-        files = SessionFiles(Session(pk=claimed.session, tenant_id=tenant, public_id=session))
+        restricted = policy if policy.restricts else None
+        files = SessionFiles(row, restricted)
         commands = SessionCommands(tenant, claimed.session, claimed.turn_id, spec.network)
+        access = None if restricted is None else SessionAccess(row, spec, restricted)
     client_schemas = loaded.settings.client_schemas() if spec.client_tools else []
     return replace(
         assemble(spec, loaded.options, enabled, pool, tenant, client_schemas, session, files, tenant, commands),
         why_free=choices.why_free,
+        access=access,
         client_tools=_owners(spec, choices),
         provider_failed=provider_failed,
         titles=_titles(spec, choices),

@@ -502,6 +502,7 @@ class Run:
                 runner=row.runner,  # type: ignore[arg-type]  # the column has only these three values
                 state=row.state,  # type: ignore[arg-type]
                 asks=row.runner == CallRunner.SERVER,
+                permitted=row.decided_by not in ("", history.BY_SETTING),
             )
             for row in rows
             if row.state in OPEN_CALL_STATES

@@ -12,10 +12,13 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
+from agents_app.access_rules import Operation, Policy
 from agents_app.tools.files.host import Fault, FileProblem, Files, Found, Info, Kind, Match, Named, Path
 from agents_app.tools.files.listing import NOT_ENTERED
+from agents_app.tools.files.uses import permitted_path
 from sessions_app.core.base.errors import FilesAway, NotReady, PathOutside, SessionNotFound, WorkspaceFull, WorkspacesOff
-from sessions_app.core.workspaces import directories, threads, trees
+from sessions_app.core.workspaces import access, directories, threads, trees
+from sessions_app.core.workspaces.access import GrantMissing, Guard
 from sessions_app.core.workspaces.places import Place
 from sessions_app.core.workspaces.room import QuotaReached, Room
 from sessions_app.models import Session
@@ -30,13 +33,13 @@ T = TypeVar("T")
 class SessionFiles:
     """The workspace of one session, for one run (``agents_app.tools.files.host.Workspace``). Found anew for each call."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, session: Session, policy: Policy | None = None) -> None:
+        self._session, self._policy = session, policy
         self._changing = asyncio.Lock()
 
     async def run(self, work: Callable[[Files], T]) -> T:
         try:
-            return await threads.run(self._session.tenant_id, partial(self._work, work))
+            return await threads.run(self._session.tenant_id, partial(self._work, work, permitted_path.get()))
         except FilesAway:
             raise FileProblem("unavailable") from None
 
@@ -44,18 +47,18 @@ class SessionFiles:
         async with self._changing:
             return await self.run(work)
 
-    def _work(self, work: Callable[[Files], T]) -> T:
+    def _work(self, work: Callable[[Files], T], permitted: Path | None) -> T:
         with _problems():
             place = directories.of_session(self._session)
-        return work(_Files(place))
+        return work(_Files(place, self._policy, permitted))
 
 
 class _Files:
-    """``agents_app.tools.files.host.Files`` in one workspace."""
+    """``agents_app.tools.files.host.Files`` in one workspace. ``permitted``: the path that a client let the call use."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        self._tree = trees.tree_of(place)
+    def __init__(self, place: Place, policy: Policy | None, permitted: Path | None) -> None:
+        self._place, self._policy, self._permitted = place, policy, permitted
+        self._tree = trees.tree_of(place, guard=self._guard("read"))
         self.cwd: Path = place.root + place.path
 
     def stat(self, path: Path) -> Info:
@@ -68,9 +71,10 @@ class _Files:
 
     def write(self, path: Path, data: bytes) -> None:
         with _problems():
-            inside = self._inside(path)
+            inside, guard = self._inside(path), self._guard("read", "write")
+            access.require(guard, inside)
             with Room(self._place) as room:
-                tree = trees.tree_of(self._place, room, make=True)
+                tree = trees.tree_of(self._place, room, make=True, guard=guard)
                 if inside[:-1]:
                     tree.make_directory(inside[:-1], parents=True)
                 tree.write(inside, data)
@@ -93,8 +97,12 @@ class _Files:
             else:
                 found = find_lines(self._tree, expression, path=inside, glob=pattern or None, skip=NOT_ENTERED, limits=limits)
         root = self._place.root
+        stopped = _stopped(found.reached, limits)
+        if found.refused:
+            left_out = f"{found.refused:,} files were left out: the user has to be asked; give the path of one"
+            stopped = f"{stopped}; {left_out}" if stopped else left_out
         matches = [Match(root + each.path, each.number, each.text) for each in found.lines]
-        return Found(matches, _stopped(found.reached, limits))
+        return Found(matches, stopped)
 
     def _inside(self, path: Path) -> Path:
         """The path in the tree. Links on the way cannot lead out of it: the tree refuses those."""
@@ -102,7 +110,29 @@ class _Files:
         if path[: len(root)] != root:
             raise FileProblem("outside")
         paths.check(path)
-        return path[len(root) :]
+        inside = path[len(root) :]
+        access.require(self._guard("read"), inside)
+        return inside
+
+    def _guard(self, *operations: Operation) -> Guard | None:
+        if self._policy is None:
+            return None
+        granted = partial(self._granted, "write" in operations)
+        return Guard([self._policy], operations, self._place.root, granted)
+
+    def _granted(self, writes: bool, operation: Operation, path: Path) -> bool:
+        """A client permitted: this path, what is below a directory that needed a permission, directories above a new file."""
+        permitted = self._permitted
+        if permitted is None or self._policy is None:
+            return False
+        if path == permitted or (writes and permitted[: len(path)] == path):
+            return True
+        return path[: len(permitted)] == permitted and self._policy.decide(operation, permitted) == "ask"
+
+
+def _real(refused: mechanism.Refused) -> str:
+    """Where the path leads, for a model that came through a link; only what clients can be asked for is named."""
+    return f"it is {refused.uri}" if isinstance(refused, GrantMissing) else ""
 
 
 def _info(entry: Entry) -> Info:
@@ -149,6 +179,8 @@ def _problems() -> Iterator[None]:
         raise FileProblem("no_room", str(error)) from None
     except mechanism.NoRoom:
         raise FileProblem("no_room", "the server's disk is full") from None
+    except mechanism.Refused as refused:
+        raise FileProblem("refused" if refused.path is None else "needs_permission", _real(refused)) from None
     except mechanism.FileError as error:
         fault: Fault = _FAULTS.get(type(error), "unavailable")
         raise FileProblem(fault, str(error) if isinstance(error, _WITH_DETAIL) else "") from None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from sessions_app.core.base import database
 from sessions_app.core.base.caller import WRITE, Caller
-from sessions_app.core.workspaces import files, making, places, trees
+from sessions_app.core.workspaces import access, files, making, places, trees
 from sessions_app.core.workspaces.places import Place
 from sessions_app.models import Session, Workspace
 from sessions_app.workspace import paths
@@ -18,12 +18,15 @@ def of_terminal(caller: Caller, cwd: str | None, session: Session | None = None)
 
     ``cwd``: a URI; None: the session's working directory, or without a session the tenant's default workspace. PathOutside if
     it is in no workspace that the caller may use, PathNotFound if there is no such directory, InvalidInput (``cwd``) if it is
-    no ``file:`` URI or no directory, ScopeMissing for a key that may only read, WorkspacesOff, FilesAway.
+    no ``file:`` URI or no directory, ScopeMissing for a key that may only read, AccessDenied, WorkspacesOff, FilesAway.
     """
     caller.require(WRITE)
     if cwd is None and session is not None:
-        return of_session(session)
+        place = of_session(session)
+        access.require_programs(caller, place)
+        return place
     place = making.find_or_make(caller, paths.uri_of(places.DEFAULT) if cwd is None else cwd, "cwd")
+    access.require_programs(caller, place)
     _open(place)
     return place
 

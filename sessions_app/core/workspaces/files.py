@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from django.conf import settings
 
+from agents_app.access_rules import Operation
 from sessions_app.core.base import byte_budget
-from sessions_app.core.base.caller import WRITE, Caller
+from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import (
     DomainError,
     Fault,
@@ -23,7 +24,8 @@ from sessions_app.core.base.errors import (
     PathOutside,
     PathTaken,
 )
-from sessions_app.core.workspaces import making, places
+from sessions_app.core.workspaces import access, making, places
+from sessions_app.core.workspaces.access import Grants, Guard
 from sessions_app.core.workspaces.places import Place
 from sessions_app.core.workspaces.room import QuotaReached, Room
 from sessions_app.core.workspaces.trees import tree_of
@@ -41,11 +43,11 @@ class Child:
     is_directory: bool
 
 
-def read(caller: Caller, uri: str) -> bytes:
+def read(caller: Caller, uri: str, grants: Grants | None = None) -> bytes:
     """A file's bytes. InvalidInput if they are more than AGENTHOST_FILE_BYTES."""
     place = making.find_used(caller, uri)
     with _refusals("uri"):
-        tree = _existing(place)
+        tree = _existing(place, access.guard_of(caller, place, grants, "read"))
         most = settings.AGENTHOST_FILE_BYTES
         entry = tree.stat(place.path, follow=True)
         if entry.kind == "file" and entry.size > most:
@@ -58,7 +60,7 @@ def read(caller: Caller, uri: str) -> bytes:
             raise InvalidInput([Fault(("uri",), _too_large(None))]) from None
 
 
-def read_attached(caller: Caller, uris: Collection[str]) -> dict[str, bytes]:
+def read_attached(caller: Caller, uris: Collection[str], grants: Grants | None = None) -> dict[str, bytes]:
     """The files with these URIs that the caller may read, each at most AGENTHOST_IMAGE_BYTES and all together twice that."""
     found: dict[str, bytes] = {}
     most = settings.AGENTHOST_IMAGE_BYTES
@@ -67,7 +69,7 @@ def read_attached(caller: Caller, uris: Collection[str]) -> dict[str, bytes]:
         try:
             place = making.find_used(caller, uri)
             with _refusals("uri"):
-                data = _existing(place).read(place.path, most=min(most, left))
+                data = _existing(place, access.guard_of(caller, place, grants, "read")).read(place.path, most=min(most, left))
         except DomainError:
             continue
         found[uri] = data
@@ -75,21 +77,24 @@ def read_attached(caller: Caller, uris: Collection[str]) -> dict[str, bytes]:
     return found
 
 
-def write(caller: Caller, uri: str, data: bytes, *, create_only: bool) -> None:
+def write(caller: Caller, uri: str, data: bytes, grants: Grants | None = None, *, create_only: bool) -> None:
     """Create or replace a file."""
     if len(data) > settings.AGENTHOST_FILE_BYTES:
         raise InvalidInput([Fault(("data",), _too_large(len(data)))])
     place = making.find_or_make(caller, uri)
+    guard = access.guard_of(caller, place, grants, "write")
+    with _refusals("uri"):
+        access.require(guard, place.path)
     with _refusals("uri"), Room(place, len(data)) as room:
-        tree_of(place, room, make=True).write(place.path, data, create_only=create_only)
+        tree_of(place, room, make=True, guard=guard).write(place.path, data, create_only=create_only)
 
 
-def children(caller: Caller, uri: str) -> list[Child]:
+def children(caller: Caller, uri: str, grants: Grants | None = None) -> list[Child]:
     """A directory's entries. InvalidInput if they are more than AGENTHOST_LIST_ENTRIES."""
     place, most = making.find_used(caller, uri), settings.AGENTHOST_LIST_ENTRIES
     with _refusals("uri"):
         try:
-            entries = _existing(place).list(place.path, most=most)
+            entries = _existing(place, access.guard_of(caller, place, grants, "read")).list(place.path, most=most)
         except mechanism.TooMany:
             detail = f"the directory has more than {most:,} entries, the limit of a list (AGENTHOST_LIST_ENTRIES)"
             raise InvalidInput([Fault(("uri",), detail)]) from None
@@ -104,9 +109,9 @@ def children(caller: Caller, uri: str) -> list[Child]:
     return [Child(entry.name, entry.leads_to == "directory") for entry in entries]
 
 
-def copy(caller: Caller, source: str, destination: str, *, fail_if_exists: bool) -> None:
+def copy(caller: Caller, source: str, destination: str, grants: Grants | None = None, *, fail_if_exists: bool) -> None:
     """Copy a file, or a whole directory."""
-    with _two_ends(caller, source, destination, moves=False) as (tree, path, into, target):
+    with _two_ends(caller, source, destination, grants, moves=False) as (tree, path, into, target):
         tree.copy(
             path,
             target,
@@ -118,9 +123,9 @@ def copy(caller: Caller, source: str, destination: str, *, fail_if_exists: bool)
         into.sweep(_SWEPT)
 
 
-def move(caller: Caller, source: str, destination: str, *, fail_if_exists: bool) -> None:
+def move(caller: Caller, source: str, destination: str, grants: Grants | None = None, *, fail_if_exists: bool) -> None:
     """Move a file, or a whole directory."""
-    with _two_ends(caller, source, destination, moves=True) as (tree, path, into, target):
+    with _two_ends(caller, source, destination, grants, moves=True) as (tree, path, into, target):
         tree.move(
             path,
             target,
@@ -134,23 +139,28 @@ def move(caller: Caller, source: str, destination: str, *, fail_if_exists: bool)
             tree.sweep(_SWEPT)
 
 
-def delete(caller: Caller, uri: str, *, recursive: bool) -> None:
+def delete(caller: Caller, uri: str, grants: Grants | None = None, *, recursive: bool) -> None:
     """Delete a file, a link, or a directory."""
     place = making.find_used(caller, uri)
     _require_below_root(place, "uri")
+    guard = access.guard_of(caller, place, grants, "write")
     with _refusals("uri"):
-        _existing(place)
+        _existing(place, guard)
         with Room(place) as room:
-            tree = tree_of(place, room)
+            tree = tree_of(place, room, guard=guard)
             tree.delete(place.path, recursive=recursive)
             tree.sweep(_SWEPT)
 
 
-def request(caller: Caller, uri: str, *, write: bool) -> None:
-    """Whether the caller may read, or write, at this URI: PathOutside or ScopeMissing if not. Does not use the disk."""
-    places.find(caller, uri)
-    if write:
-        caller.require(WRITE)
+def request(caller: Caller, uri: str, grants: Grants, *, read: bool, write: bool) -> None:
+    """Grant access to this URI; PathOutside, AccessDenied or ScopeMissing if it cannot be had. Does not use the disk.
+
+    Without ``read`` and ``write`` it is reading.
+    """
+    operations: list[Operation] = ["write"] if write else []
+    if read or not write:
+        operations.append("read")
+    access.grant(caller, places.find(caller, uri), grants, operations)
 
 
 # --- trees ---
@@ -170,27 +180,38 @@ def require_directory(tree: Tree, path: Path, member: str) -> None:
             raise InvalidInput([Fault((member,), "is not a directory")])
 
 
-def _existing(place: Place) -> Tree:
-    """The tree, for an operation that finds nothing in one that does not exist yet."""
+def _existing(place: Place, guard: Guard | None = None) -> Tree:
+    """The tree, for an operation that finds nothing in one that does not exist yet. The guard's answer comes first."""
+    access.require(guard, place.path)
     if place.workspace is None:
         raise mechanism.Missing("nothing was written here yet")
-    return tree_of(place)
+    return tree_of(place, guard=guard)
 
 
 @contextmanager
-def _two_ends(caller: Caller, source: str, destination: str, *, moves: bool) -> Iterator[tuple[Tree, Path, Tree, Path]]:
+def _two_ends(
+    caller: Caller, source: str, destination: str, grants: Grants | None, *, moves: bool
+) -> Iterator[tuple[Tree, Path, Tree, Path]]:
     """The trees of a copy or move with their paths. Both ends are found before the disk is used."""
     begin = making.find_used(caller, source, "source")
     if moves:
         _require_below_root(begin, "source")
-    _require_below_root(places.find(caller, destination, "destination"), "destination")
+    found = places.find(caller, destination, "destination")
+    _require_below_root(found, "destination")
+    # What is moved can be read at its new place.
+    operations: tuple[Operation, ...] = ("read", "write") if moves else ("read",)
+    guard, end_guard = access.guard_of(caller, begin, grants, *operations), access.guard_of(caller, found, grants, "write")
     with _refusals(""):
-        _existing(begin).stat(begin.path)
+        access.require(end_guard, found.path)
+        _existing(begin, guard).stat(begin.path)
         end = making.find_or_make(caller, destination, "destination")
         with ExitStack() as stack:
-            tree = into = tree_of(begin, stack.enter_context(Room(begin)))
+            room = stack.enter_context(Room(begin))
+            tree = into = tree_of(begin, room, guard=guard)
             if end.workspace != begin.workspace:
-                into = tree_of(end, stack.enter_context(Room(end)), make=True)
+                into = tree_of(end, stack.enter_context(Room(end)), make=True, guard=end_guard)
+            elif guard is not None or end_guard is not None:
+                into = tree_of(end, room, guard=end_guard)
             yield tree, begin.path, into, end.path
 
 
@@ -215,6 +236,8 @@ def _refusals(member: str) -> Iterator[None]:
         yield
     except QuotaReached as error:
         raise error.refusal from None
+    except mechanism.Refused as refused:
+        raise access.refusal(refused) from None
     except (mechanism.Missing, mechanism.NotADirectory):
         raise PathNotFound from None
     except mechanism.Exists:

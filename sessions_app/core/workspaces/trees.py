@@ -9,15 +9,19 @@ from django.conf import settings
 from sessions_app.core.base import database
 from sessions_app.core.workspaces import templates, volume
 from sessions_app.core.workspaces.places import Place
+from sessions_app.workspace.guarding import Guard
 from sessions_app.workspace.ledger import Ledger
 from sessions_app.workspace.tree import Tree
 
 
-def tree_of(place: Place, ledger: Ledger | None = None, *, make: bool = False) -> Tree:
-    """The tree of a place. ``make``: it is created if it does not exist yet; one with a template is created in any case."""
+def tree_of(place: Place, ledger: Ledger | None = None, *, make: bool = False, guard: Guard | None = None) -> Tree:
+    """The tree of a place. ``guard``: refuses paths.
+
+    ``make``: it is created if it does not exist yet; one with a template is created in any case.
+    """
     database.release()
     volume.require()
-    tree = Tree(place.directory, owner=owner(), ledger=ledger)
+    tree = Tree(place.directory, owner=owner(), ledger=ledger, guard=guard)
     if tree.exists():
         return tree
     agent = templates.agent_of(place.workspace)

@@ -58,6 +58,12 @@ def _always(code: int, message: str) -> Callable[[Any], RPCError]:
     return lambda _error: RPCError(code, message)
 
 
+def _access_needed(error: errors.AccessNeeded) -> RPCError:
+    wanted = {"uri": error.uri, **dict.fromkeys(error.operations, True)}
+    message = f"Request access first: resourceRequest with {' and '.join(error.operations)}."
+    return RPCError(Code.PERMISSION_DENIED, message, {"request": wanted})
+
+
 def _files_away(_error: errors.FilesAway) -> RPCError:
     return RPCError(jsonrpc.INTERNAL_ERROR, "The host's workspaces cannot be used right now; try again.")
 
@@ -79,6 +85,8 @@ TABLE: Mapping[type[errors.DomainError], Callable[[Any], RPCError]] = {
     errors.QuotaExceeded: _quota,
     errors.SessionFull: lambda error: RPCError(jsonrpc.INVALID_REQUEST, f"{error}."),
     errors.PathOutside: _always(Code.PERMISSION_DENIED, "This is in no workspace that this key may use."),
+    errors.AccessDenied: _always(Code.PERMISSION_DENIED, "The host's rules of access do not permit this."),
+    errors.AccessNeeded: _access_needed,
     errors.PathNotFound: _always(Code.NOT_FOUND, "There is no such file or directory."),
     errors.PathTaken: _always(Code.ALREADY_EXISTS, "A file or directory with this URI exists."),
     errors.ContentNotFound: _always(Code.CONTENT_NOT_FOUND, "The session or its content with this URI does not exist."),

@@ -106,6 +106,7 @@ def test_every_refusal_is_a_problem_document_of_its_status(version: int) -> None
 NOT_OVER_AAP = {
     *("agent_unknown", "address_taken", "turn_unknown", "not_possible", "dispatched_before", "content_not_found"),
     *("path_outside", "path_not_found", "path_taken", "workspace_full", "workspaces_off", "files_away"),
+    *("access_denied", "access_needed"),
     *("terminal_not_found", "terminal_taken", "terminals_unavailable", "template_unusable"),
 }
 """Errors of the core that no request of this protocol can meet."""

@@ -6,6 +6,7 @@ import base64
 import binascii
 import mimetypes
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from urllib.parse import unquote
 
@@ -18,6 +19,7 @@ from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import ContentNotFound
 from sessions_app.core.records import file_edits
 from sessions_app.core.workspaces import files, threads
+from sessions_app.core.workspaces.access import Grants
 
 if TYPE_CHECKING:
     from sessions_app.ahp.transport.connection import Connection
@@ -47,7 +49,7 @@ def _file(uri: str, member: str = "uri") -> str:
 async def read(connection: Connection, params: Any) -> EncodedResult:
     uri: str = params["uri"]
     of_session = CONTENT in uri and uris.scheme(uri) is not None and not uri.lower().startswith("file:")
-    read = _content if of_session else files.read
+    read = _content if of_session else partial(files.read, grants=connection.grants)
     return await _run(connection, _read, read, connection.caller, uri if of_session else _file(uri), params.get("encoding"))
 
 
@@ -83,11 +85,11 @@ def _string(text: str) -> str:
 
 
 async def write(connection: Connection, params: Any) -> Any:
-    await _run(connection, _write, connection.caller, params)
+    await _run(connection, _write, connection.caller, params, connection.grants)
     return {}
 
 
-def _write(caller: Caller, params: Any) -> None:
+def _write(caller: Caller, params: Any, grants: Grants) -> None:
     data, is_text = params["data"], params["encoding"] == "utf-8"
     try:
         content = data.encode() if is_text else base64.b64decode(data, validate=True)
@@ -95,11 +97,11 @@ def _write(caller: Caller, params: Any) -> None:
         raise jsonrpc.invalid_params("params.data has a half of a surrogate pair, which UTF-8 cannot encode") from None
     except (ValueError, binascii.Error):
         raise jsonrpc.invalid_params("params.data is not base64") from None
-    files.write(caller, _file(params["uri"]), content, create_only=params.get("createOnly", False))
+    files.write(caller, _file(params["uri"]), content, grants, create_only=params.get("createOnly", False))
 
 
 async def list_entries(connection: Connection, params: Any) -> Any:
-    children = await _run(connection, files.children, connection.caller, _file(params["uri"]))
+    children = await _run(connection, files.children, connection.caller, _file(params["uri"]), connection.grants)
     return {"entries": [{"name": each.name, "type": "directory" if each.is_directory else "file"} for each in children]}
 
 
@@ -113,17 +115,18 @@ async def move(connection: Connection, params: Any) -> Any:
 
 async def _transfer(connection: Connection, fn: Callable[..., None], params: Any) -> Any:
     ends = _file(params["source"], "source"), _file(params["destination"], "destination")
-    await _run(connection, fn, connection.caller, *ends, fail_if_exists=params.get("failIfExists", False))
+    await _run(connection, fn, connection.caller, *ends, connection.grants, fail_if_exists=params.get("failIfExists", False))
     return {}
 
 
 async def delete(connection: Connection, params: Any) -> Any:
     recursive = params.get("recursive", False)
-    await _run(connection, files.delete, connection.caller, _file(params["uri"]), recursive=recursive)
+    await _run(connection, files.delete, connection.caller, _file(params["uri"]), connection.grants, recursive=recursive)
     return {}
 
 
 async def request(connection: Connection, params: Any) -> Any:
-    """Grants what is permitted already; nothing outside the tenant's workspaces is ever granted (R337)."""
-    await _run(connection, files.request, connection.caller, _file(params["uri"]), write=params.get("write", False))
+    """Grants what the operator's rules leave to the client to ask for, until the connection ends (R337)."""
+    wanted = {"read": params.get("read", False), "write": params.get("write", False)}
+    await _run(connection, files.request, connection.caller, _file(params["uri"]), connection.grants, **wanted)
     return {}

@@ -32,7 +32,7 @@ async def take(connection: Connection, params: Any) -> None:
     if uris := _attached(action):
         # If the disk does not answer, the model gets their names.
         with suppress(FilesAway):
-            read = await threads.run(caller.tenant, files.read_attached, caller, uris)
+            read = await threads.run(caller.tenant, files.read_attached, caller, uris, connection.grants)
     dispatch = Dispatch(caller, connection.client, connection.id, connection.life, params["clientSeq"], action, read)
     run = connection.on_loop if action.get("type") in HOT else connection.in_database
     await run(handle, dispatch)

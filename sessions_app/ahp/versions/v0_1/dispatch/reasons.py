@@ -35,6 +35,8 @@ TABLE: Mapping[type[errors.DomainError], Callable[[Any], str]] = {
     errors.AddressTaken: _always("a session with this URI exists"),
     errors.QuotaExceeded: _quota,
     errors.SessionFull: str,
+    errors.AccessDenied: _always("the host's rules of access do not permit this"),
+    errors.AccessNeeded: _always("access to this has to be requested first"),
     errors.PathOutside: _always("this is in no workspace that this key may use"),
     errors.PathNotFound: _always("there is no such file or directory"),
     errors.PathTaken: _always("a file or directory with this URI exists"),
