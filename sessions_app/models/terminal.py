@@ -81,6 +81,7 @@ class TerminalScreen(models.Model):
     content = models.TextField(default="[]", help_text="JSON list, in the order of the output.")
     detects = models.BooleanField(default=False, help_text="Whether the shell reports its commands.")
     seq = models.BigIntegerField(default=0)
+    counted = models.IntegerField(default=0, db_default=0, help_text="Bytes of the content that the tenant's quota counts.")
 
 
 class TerminalService(models.Model):

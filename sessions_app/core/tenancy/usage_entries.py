@@ -72,6 +72,13 @@ def record(session: Session, measure: Measure, amount: int) -> None:
     raw_sql.execute([Statement(f"{_ENTRY} (%s, %s, %s, %s, %s), (%s, %s, %s, %s, %s)", (*of_key, *of_session))])
 
 
+def record_output(tenant: int, line: int, amount: int) -> None:
+    """Count a change of a terminal's stored output for the key line that created it, in the open transaction."""
+    if amount:
+        of_key = (tenant, line, Measure.BYTES.value, NO_DAY.isoformat(), amount)
+        raw_sql.execute([Statement(f"{_ENTRY} (%s, %s, %s, %s, %s)", of_key)])
+
+
 _OF_SESSION = "tenant_id = %s and measure = 'session' and day = '1970-01-01' and key_id = %s"
 SESSION_BYTES = (
     f"(select coalesce(sum(amount), 0) from sessions_app_usagetotal where {_OF_SESSION})"

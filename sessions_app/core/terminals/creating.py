@@ -20,6 +20,7 @@ from sessions_app.core.log import broadcast, journal
 from sessions_app.core.log.journal.types import NewEvent
 from sessions_app.core.records import addresses
 from sessions_app.core.tenancy import access as sessions
+from sessions_app.core.tenancy import quotas
 from sessions_app.core.terminals import access, availability, listing
 from sessions_app.core.terminals.types import DEFAULT_COLS, DEFAULT_ROWS, LONGEST_TITLE, MOST_CELLS, Claim
 from sessions_app.core.workspaces import Place, places
@@ -69,10 +70,12 @@ def create(caller: Caller, wanted: Wanted, client: str) -> Terminal:
         raise TerminalTaken
     place = workspaces.of_terminal(caller, wanted.cwd, session)
     try:
-        with journal.transaction() as tx:
+        with quotas.check(caller) as asking, journal.transaction() as tx:
             if session is not None:
                 # So that it cannot be deleted meanwhile, which disposes of its terminals.
                 session = sessions.lock_session(caller, session)
+            # Its output will be stored.
+            asking.admit_bytes(1)
             row = _insert(tx, _row(caller.tenant, caller.line, wanted, place), session)
     except IntegrityError:
         raise TerminalTaken from None

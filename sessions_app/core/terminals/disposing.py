@@ -12,8 +12,9 @@ from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import NewEvent
+from sessions_app.core.tenancy import usage_entries
 from sessions_app.core.terminals import access, listing
-from sessions_app.models import CallState, Session, Terminal, ToolCall
+from sessions_app.models import CallState, Session, Terminal, TerminalScreen, ToolCall
 
 
 def dispose(caller: Caller, terminal: Terminal) -> None:
@@ -60,7 +61,14 @@ def abandoned(most: int) -> list[int]:
 
 
 def _dispose(tx: journal.Transaction, rows: Sequence[Terminal]) -> None:
-    Terminal.objects.filter(pk__in=[row.pk for row in rows]).update(disposed_at=Now())
+    numbers = [row.pk for row in rows]
+    Terminal.objects.filter(pk__in=numbers).update(disposed_at=Now())
+    screens = TerminalScreen.objects.filter(pk__in=numbers, counted__gt=0)
+    counted = dict(screens.select_for_update().order_by("pk").values_list("pk", "counted"))
+    for row in rows:
+        usage_entries.record_output(row.tenant_id, row.line, -counted.get(row.pk, 0))
+    if counted:
+        screens.update(counted=0)
     for row in rows:
         gone = Happening(Kind.TERMINAL_DISPOSED, {"terminal": row.public_id})
         tx.append(NewEvent(row.tenant_id, journal_keys.of_terminal(row.pk), gone))

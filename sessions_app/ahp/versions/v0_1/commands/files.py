@@ -17,7 +17,7 @@ from sessions_app.ahp.versions.v0_1 import errors
 from sessions_app.ahp.versions.v0_1.projection.values import CONTENT
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import ContentNotFound
-from sessions_app.core.records import file_edits
+from sessions_app.core.records import file_edits, tool_contents
 from sessions_app.core.workspaces import files, threads
 from sessions_app.core.workspaces.access import Grants
 
@@ -49,18 +49,27 @@ def _file(uri: str, member: str = "uri") -> str:
 async def read(connection: Connection, params: Any) -> EncodedResult:
     uri: str = params["uri"]
     of_session = CONTENT in uri and uris.scheme(uri) is not None and not uri.lower().startswith("file:")
-    read = _content if of_session else partial(files.read, grants=connection.grants)
+    read = _content if of_session else partial(_of_file, grants=connection.grants)
     return await _run(connection, _read, read, connection.caller, uri if of_session else _file(uri), params.get("encoding"))
 
 
-def _content(caller: Caller, uri: str) -> bytes:
-    """A content of a session (R339)."""
+def _content(caller: Caller, uri: str) -> tuple[bytes, str | None]:
+    """A content of a session and its type (R339)."""
     session, _, name = uri.rpartition(CONTENT)
-    return file_edits.content(caller, session, name)
+    if tool_contents.is_name(name):
+        return tool_contents.read(caller, session, name)
+    return file_edits.content(caller, session, name), None
 
 
-def _read(read: Callable[[Caller, str], bytes], caller: Caller, uri: str, encoding: str | None) -> EncodedResult:
-    data = read(caller, uri)
+def _of_file(caller: Caller, uri: str, grants: Grants) -> tuple[bytes, str | None]:
+    return files.read(caller, uri, grants), mimetypes.guess_type(unquote(uri), strict=False)[0]
+
+
+_Read = Callable[[Caller, str], tuple[bytes, str | None]]
+
+
+def _read(read: _Read, caller: Caller, uri: str, encoding: str | None) -> EncodedResult:
+    data, kind = read(caller, uri)
     text: str | None = None
     if encoding != "base64":
         try:
@@ -68,7 +77,6 @@ def _read(read: Callable[[Caller, str], bytes], caller: Caller, uri: str, encodi
         except UnicodeDecodeError:
             encoding = "base64"
     members = [f'"data":{_base64(data) if text is None else _string(text)}', f'"encoding":"{encoding or "utf-8"}"']
-    kind = mimetypes.guess_type(unquote(uri), strict=False)[0]
     if kind is not None:
         members.append(f'"contentType":{jsonrpc.encode(kind)}')
     return EncodedResult("{" + ",".join(members) + "}")

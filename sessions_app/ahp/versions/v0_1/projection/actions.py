@@ -305,6 +305,7 @@ def _call_finished(payload: Payload) -> Made:
     result = values.tool_result(
         payload["content"],
         failed=payload["failed"],
+        call=payload["call"],
         outcome=payload.get("outcome"),
         edits=payload.get("edits", ()),
         session=payload.get(_SESSION_URI, ""),

@@ -139,7 +139,7 @@ def _call(call: CallView, uri: str) -> dict[str, Any]:
         return {**ran, "status": "running"} if call.shown is None else {**ran, "status": "running", "content": call.shown}
     content = call.content if call.content is not None else ""
     result = values.tool_result(
-        content, failed=call.failed, outcome=call.outcome, edits=call.edits, session=uri, terminals=call.shown or ()
+        content, failed=call.failed, call=call.id, outcome=call.outcome, edits=call.edits, session=uri, terminals=call.shown or ()
     )
     return {**ran, **result, "status": "pending-result-confirmation" if call.status == "reviewing" else "completed"}
 

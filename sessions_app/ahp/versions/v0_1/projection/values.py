@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sessions_app.core.records import tool_contents
 from sessions_app.core.turns.call_options import OPTIONS
 
 APPROVAL = "approval"
@@ -13,6 +14,12 @@ APPROVAL = "approval"
 
 CONTENT = "/content/"
 """In the URI of a session's content, between the session's URI and the content's name."""
+
+MOST_INLINE = 64 * 1024
+"""Characters of one block of a tool's result in the state; of a larger one clients get a reference (R156)."""
+EXCERPT = 4 * 1024
+"""Characters of a large text that are in the state all the same."""
+MORE = "\n[this is the beginning; the next block refers to all of it]"
 
 _ERRORS: Mapping[str, str] = {
     "provider_failed": "The model's provider failed.",
@@ -159,20 +166,30 @@ def selected(option: str) -> dict[str, Any]:
     return {} if found is None else {"selectedOption": found}
 
 
-def _blocks(content: Any) -> list[dict[str, Any]]:
-    if isinstance(content, str):
-        return [{"type": "text", "text": content}]
+def _blocks(content: Any, session: str, call: str) -> list[dict[str, Any]]:
+    """The blocks of a result. Large ones are references, of texts after their beginning (R156)."""
     shown: list[dict[str, Any]] = []
-    for index, block in enumerate(content, 1):
-        if block["type"] == "image":
-            image = _image(block["url"], index)
-            if image["type"] == "resource":
-                shown.append({"type": "resource", "uri": image["uri"]})
-            else:
-                shown.append({"type": "embeddedResource", "data": image["data"], "contentType": image["contentType"]})
+    for index, block in enumerate(tool_contents.blocks_of(content)):
+        is_large = len(block.get("text") or block.get("url") or "") > MOST_INLINE
+        if block["type"] == "text":
+            shown.append({"type": "text", "text": block["text"][:EXCERPT] + MORE if is_large else block["text"]})
+            if is_large:
+                shown.append(_reference(block, session, call, index))
+            continue
+        image = _image(block["url"], index + 1)
+        if image["type"] == "resource":
+            shown.append({"type": "resource", "uri": image["uri"]})
+        elif is_large:
+            shown.append(_reference(block, session, call, index))
         else:
-            shown.append({"type": "text", "text": block["text"]})
+            shown.append({"type": "embeddedResource", "data": image["data"], "contentType": image["contentType"]})
     return shown
+
+
+def _reference(block: Mapping[str, Any], session: str, call: str, index: int) -> dict[str, Any]:
+    data, kind = tool_contents.data_of(block)
+    uri = f"{session}{CONTENT}{tool_contents.name_of(call, index)}"
+    return {"type": "resource", "uri": uri, "sizeHint": len(data), "contentType": kind}
 
 
 def _text(content: Any) -> str:
@@ -194,6 +211,7 @@ def tool_result(
     content: Any,
     *,
     failed: bool,
+    call: str = "",
     outcome: Mapping[str, Any] | None,
     edits: Sequence[Mapping[str, Any]] = (),
     session: str = "",
@@ -209,9 +227,13 @@ def tool_result(
             if outcome.get(ours) is not None:
                 result[theirs] = outcome[ours]
         return result
-    blocks = [*_blocks(content), *({"type": "fileEdit", **file_edit(edit, session)} for edit in edits), *map(dict, terminals)]
+    blocks = [
+        *_blocks(content, session, call),
+        *({"type": "fileEdit", **file_edit(edit, session)} for edit in edits),
+        *map(dict, terminals),
+    ]
     if failed:
-        return {"success": False, "pastTenseMessage": "Failed", "content": blocks, "error": {"message": _text(content)}}
+        return {"success": False, "pastTenseMessage": "Failed", "content": blocks, "error": {"message": _text(content)[:EXCERPT]}}
     return {"success": True, "pastTenseMessage": "Done", "content": blocks}
 
 
