@@ -38,6 +38,8 @@ def lines(agent: AgentSpec) -> Iterator[tuple[str, str]]:
         yield "files", f"new workspaces begin with {agent.template}"
     if agent.network:
         yield "network", "commands may reach " + ("any public host" if agent.network == ("*",) else ", ".join(agent.network))
+    if agent.client_files:
+        yield "files", "AHP clients are asked for attached files of their machines"
     for rule in agent.access:
         yield "access", _access(rule)
     for model, price in agent.prices.items():

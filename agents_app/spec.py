@@ -37,7 +37,15 @@ PROGRAM_OWNERS: tuple[ProgramOwner, ...] = get_args(ProgramOwner)
 PROGRAM_WORKSPACES: tuple[ProgramWorkspace, ...] = get_args(ProgramWorkspace)
 
 FIRST_FORMAT = 1
-FIELDS_SINCE: Mapping[str, int] = {"mcp": 2, "prices": 2, "summary": 2, "python": 2, "network": 4, "access": 5}
+FIELDS_SINCE: Mapping[str, int] = {
+    "mcp": 2,
+    "prices": 2,
+    "summary": 2,
+    "python": 2,
+    "network": 4,
+    "access": 5,
+    "client_files": 5,
+}
 """The format that introduced each later field of ``AgentSpec``; each of these fields has a default."""
 
 
@@ -147,6 +155,7 @@ class AgentSpec:
     ``model`` names it, with or without its provider. ``template``: the path of a folder or archive that fills new workspaces;
     it is of this host, so documents omit it. ``network``: the hosts that its commands may reach; ``*``: every public one.
     ``access``: the agent's rules, then those of the server.
+    ``client_files``: AHP clients are asked for attached files of their machines.
     """
 
     name: str
@@ -175,6 +184,7 @@ class AgentSpec:
     template: str | None = None
     network: tuple[str, ...] = ()
     access: tuple[AccessRule, ...] = ()
+    client_files: bool = False
 
     @property
     def exposed_tools(self) -> tuple[ToolSpec, ...]:

@@ -60,6 +60,7 @@ def read(table: Table, folder: Path) -> AgentSpec:
         template=files.template,
         network=files.network,
         access=access.read(table),
+        client_files=table.flag("client_files", default=False),
     )
     table.refuse_unknown()
     checks.check(agent, table)

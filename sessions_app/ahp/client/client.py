@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -65,6 +65,7 @@ class Client:
         *,
         on_frame: Callable[[str], None] | None = None,
         on_envelope: Callable[[Envelope], None] | None = None,
+        on_request: Callable[[str, dict[str, Any]], Awaitable[Any]] | None = None,
         version: ClientVersion = CURRENT,
         **options: Any,
     ) -> None:
@@ -78,7 +79,8 @@ class Client:
         """The error because of which the client closed the connection."""
         self._key = key
         self._options = options
-        self._on_frame, self._on_envelope = on_frame, on_envelope
+        self._on_frame, self._on_envelope, self._on_request = on_frame, on_envelope, on_request
+        self._answering: set[asyncio.Task[None]] = set()
         self._socket: ClientConnection | None = None
         self._listening: asyncio.Task[None] | None = None
         self._asked: dict[int, tuple[str, asyncio.Future[Any]]] = {}
@@ -238,6 +240,23 @@ class Client:
             self.heard.append(message["params"]["notification"])
         elif "id" in message and method is None:
             self._take_answer(message)
+        elif "id" in message:
+            answering = asyncio.create_task(self._answer(message))
+            self._answering.add(answering)
+            answering.add_done_callback(self._answering.discard)
+
+    async def _answer(self, request: Mapping[str, Any]) -> None:
+        """Answer a request of the host: with the result of ``on_request``, or the RPCError that it raises."""
+        try:
+            if self._on_request is None:
+                raise jsonrpc.method_not_found(request["method"])
+            result = await self._on_request(request["method"], request.get("params", {}))
+        except RPCError as error:
+            frame = jsonrpc.error_response(request["id"], error)
+        else:
+            frame = jsonrpc.response(request["id"], result)
+        with suppress(ConnectionClosed):
+            await self.send(frame)
 
     def _take_answer(self, message: dict[str, Any]) -> None:
         method, answer = self._asked.get(message["id"], ("", None))

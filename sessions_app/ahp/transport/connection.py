@@ -7,6 +7,7 @@ so frames take effect in the order in which they were sent (R21, R84); a ping is
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
@@ -69,6 +70,10 @@ class Connection:
         self.life = ""
         self.locale: str | None = None
         self.grants = Grants()
+        self.is_asked = True
+        """Whether the host may send requests to the client, which seems to answer them."""
+        self._asked: dict[int, asyncio.Future[Any]] = {}
+        self._ids = itertools.count(1)
         self.close_code: int | None = None
         self._close_code_after_answer: int | None = None
         self._on_close: Callable[[], object] | None = None
@@ -112,6 +117,9 @@ class Connection:
 
         ``done`` is called when the frame is answered.
         """
+        if self._asked and await self._take_response(frame):
+            done()
+            return
         if _is_ping(frame):
             await self._until_not_crowded()
             await self._answer(jsonrpc.parse(frame))
@@ -158,7 +166,7 @@ class Connection:
             case Notification():
                 await self._take_notification(message, large=large)
             case Response():
-                pass  # The host sends no requests (R25).
+                pass  # Nobody waits for it any more (R25).
 
     async def _answer_request(self, request: Request, *, large: bool) -> None:
         with byte_budget.answering(self.caller.tenant) as reserved:
@@ -256,6 +264,33 @@ class Connection:
     def unsubscribe(self, uri: str) -> None:
         for channel in [each for each in self.subscriptions if each.uri == uri]:
             self.switchboard.unsubscribe(channel, self)
+
+    # --- requests to the client ---
+
+    async def ask(self, method: str, params: dict[str, Any]) -> Any:
+        """Send a request to the client, and return its result; RPCError if the client refuses. No time limit (R34)."""
+        id_ = next(self._ids)
+        answer = self._asked[id_] = asyncio.get_running_loop().create_future()
+        try:
+            self.outbox.put(jsonrpc.request(id_, method, params))
+            return await answer
+        finally:
+            del self._asked[id_]
+
+    async def _take_response(self, frame: str) -> bool:
+        """Whether the frame is a response. It is taken before earlier frames, one of which waits for it."""
+        if '"result"' not in frame and '"error"' not in frame:
+            return False
+        message = await asyncio.to_thread(jsonrpc.parse, frame) if len(frame) > _LARGE else jsonrpc.parse(frame)
+        if not isinstance(message, Response):
+            return False
+        answer = self._asked.get(message.id) if isinstance(message.id, int) else None
+        if answer is not None and not answer.done():
+            if message.error is None:
+                answer.set_result(message.result)
+            else:
+                answer.set_exception(message.error)
+        return True
 
     # --- frames out ---
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from sessions_app.ahp.versions.v0_1.dispatch import client_files
 from sessions_app.ahp.versions.v0_1.dispatch.handling import handle
 from sessions_app.ahp.versions.v0_1.dispatch.types import Dispatch
 from sessions_app.core.base.errors import FilesAway
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from sessions_app.ahp.transport.connection import Connection
 
 
+_OF_THE_WEB = ("http:", "https:", "data:")
 _MOST_ATTACHED = 32
 """Attached files of one message that are read; of others the model gets the name."""
 HOT = frozenset({"session/turnStarted"})
@@ -28,18 +30,20 @@ HOT = frozenset({"session/turnStarted"})
 async def take(connection: Connection, params: Any) -> None:
     """The client notification ``dispatchAction``. Returns when the action has taken effect, was rejected or ignored."""
     caller, action = connection.caller, params["action"]
-    read: Mapping[str, bytes] = {}
+    read: dict[str, bytes] = {}
     if uris := _attached(action):
         # If the disk does not answer, the model gets their names.
         with suppress(FilesAway):
-            read = await threads.run(caller.tenant, files.read_attached, caller, uris, connection.grants)
+            own = [uri for uri in uris if uri.startswith("file:")]
+            read = await threads.run(caller.tenant, files.read_attached, caller, own, connection.grants)
+        read |= await client_files.read(connection, action.get("session"), [uri for uri in uris if uri not in read])
     dispatch = Dispatch(caller, connection.client, connection.id, connection.life, params["clientSeq"], action, read)
     run = connection.on_loop if action.get("type") in HOT else connection.in_database
     await run(handle, dispatch)
 
 
 def _attached(action: Mapping[str, Any]) -> list[str]:
-    """The ``file:`` URIs that are attached to the message of a new turn (R154). The action was not validated yet."""
+    """The URIs of files that are attached to the message of a new turn (R154). The action was not validated yet."""
     if action.get("type") != "session/turnStarted":
         return []
     message = action.get("userMessage")
@@ -47,4 +51,5 @@ def _attached(action: Mapping[str, Any]) -> list[str]:
     if not isinstance(attachments, list):
         return []
     uris = [each.get("uri") for each in attachments if isinstance(each, dict) and each.get("type") == "resource"]
-    return [uri for uri in uris if isinstance(uri, str) and uri.startswith("file:")][:_MOST_ATTACHED]
+    of_files = (uri for uri in uris if isinstance(uri, str) and not uri.lower().startswith(_OF_THE_WEB) and ":" in uri)
+    return list(dict.fromkeys(of_files))[:_MOST_ATTACHED]
