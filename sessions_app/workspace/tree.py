@@ -61,6 +61,19 @@ class Tree:
         if not self.exists():
             self._create_contents()
 
+    def give_to_owner(self) -> bool:
+        """Give all contents to `owner`, if they are another's and this process is root; whether they were."""
+        if self.owner is None or os.geteuid() != 0:
+            return False
+        try:
+            directory = os.open(self.contents, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            return walking.give(directory, self.owner)
+        finally:
+            os.close(directory)
+
     def create_parts(self) -> None:
         """Make the directories around `contents`."""
         made = not self.directory.exists()

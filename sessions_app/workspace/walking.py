@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -14,6 +15,7 @@ from sessions_app.workspace.failures import shown, translated
 from sessions_app.workspace.paths import MOST_NAMES, Path
 from sessions_app.workspace.places import Descriptors, Place
 
+_MOST_GIVEN = 10_000_000
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -140,6 +142,21 @@ def check_entries(directory: Place, path: Path, ends: Sequence[tuple[Descriptors
                 guard.check((*base, *names))
     finally:
         os.close(descriptor)
+
+
+def give(directory: int, owner: tuple[int, int]) -> bool:
+    """Give a directory and all below it to a user, the directory itself last; False if it is that user's already. For root.
+
+    A link is given, never what it leads to. The directories above an entry stay open meanwhile, so its name cannot be moved.
+    """
+    if os.fstat(directory).st_uid == owner[0]:
+        return False
+    for found in below(directory, (), Limits(_MOST_GIVEN, strict=False)):
+        # Removed after it was found.
+        with contextlib.suppress(FileNotFoundError):
+            os.chown(found.place.name, *owner, dir_fd=found.place.parent, follow_symlinks=False)
+    os.fchown(directory, *owner)
+    return True
 
 
 def open_if_permitted(place: Place) -> int:

@@ -16,7 +16,7 @@ from sessions_app.core.base.errors import DomainError
 from sessions_app.core.programs import private
 from sessions_app.core.programs.private import PrivateDirectory
 from sessions_app.core.sandboxes import network
-from sessions_app.core.workspaces import directories, threads
+from sessions_app.core.workspaces import directories, owners, threads, trees
 from sessions_app.core.workspaces.places import Place
 from sessions_app.models import Session
 from sessions_app.workspace import sandbox
@@ -65,7 +65,7 @@ class SandboxLauncher:
         if program.workspace != "none" and program.session and program.tenant is not None:
             place = await _workspace(program.tenant, program.session)
             return await _started(program, _box_of(program, place), lambda: None)
-        own = await _made()
+        own = await _made(owners.uid_of(program.tenant))
         return await _started(program, _own_box(program, own.contents), own.remove)
 
     async def deleted(self, sessions: Collection[str]) -> set[str]:
@@ -124,8 +124,8 @@ async def _started(program: Program, box: Box, remove: Callable[[], None]) -> Ru
         raise
 
 
-async def _made() -> PrivateDirectory:
-    making = asyncio.ensure_future(asyncio.to_thread(PrivateDirectory))
+async def _made(uid: int) -> PrivateDirectory:
+    making = asyncio.ensure_future(asyncio.to_thread(PrivateDirectory, uid))
     try:
         return await asyncio.shield(making)
     except OSError as error:
@@ -150,7 +150,7 @@ def _own_box(program: Program, tree: Path) -> Box:
         machine_network=program.network and network.is_machines(),
         limits=_limits(program, _PRIVATE_BYTES, _PRIVATE_FILES),
         cgroups=settings.AGENTHOST_SANDBOX_CGROUPS,
-        owner=settings.AGENTHOST_SANDBOX_UID,
+        owner=owners.uid_of(program.tenant),
         group=str(program.tenant or ""),
         mounts=settings.AGENTHOST_MCP_MOUNTS,
     )
@@ -160,6 +160,7 @@ def _box_of(program: Program, place: Place) -> Box:
     """The box with a workspace. It is not the directory in which the program starts: runtimes load code from there."""
     root: Path | None = settings.AGENTHOST_SANDBOX_ROOT
     _refuse_to_hide(place.mounted_at, program, root)
+    trees.give_to_owner(place)
     return Box(
         tree=place.directory / "tree",
         mounted_at=place.mounted_at,
@@ -169,7 +170,7 @@ def _box_of(program: Program, place: Place) -> Box:
         machine_network=program.network and network.is_machines(),
         limits=_limits(program, settings.AGENTHOST_WORKSPACE_BYTES, settings.AGENTHOST_WORKSPACE_FILES),
         cgroups=settings.AGENTHOST_SANDBOX_CGROUPS,
-        owner=settings.AGENTHOST_SANDBOX_UID,
+        owner=owners.uid_of(program.tenant),
         group=str(program.tenant or ""),
         writable=program.workspace == "write",
         mounts=settings.AGENTHOST_MCP_MOUNTS,

@@ -14,8 +14,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from django.conf import settings
-
 from sessions_app.workspace import sandbox
 from sessions_app.workspace.errors import FileError
 from sessions_app.workspace.tree import Tree
@@ -27,16 +25,16 @@ _REMOVING_SECONDS = 10.0
 
 
 class PrivateDirectory:
-    """A directory for one program. Its methods use the disk."""
+    """A directory for one program, which runs as ``uid`` if this process is root. Its methods use the disk."""
 
-    def __init__(self) -> None:
+    def __init__(self, uid: int) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix=PREFIX))
         self._lock = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         try:
             # The user of sandboxes can get to the contents and to nothing else.
             self._directory.chmod(0o711)
-            self._tree = Tree(self._directory, owner=sandbox.owner(settings.AGENTHOST_SANDBOX_UID))
+            self._tree = Tree(self._directory, owner=sandbox.owner(uid))
             self._tree.create()
         except BaseException:
             self.remove()

@@ -10,8 +10,8 @@ from django.conf import settings
 from sessions_app.core import workspaces
 from sessions_app.core.sandboxes import network
 from sessions_app.core.terminals.services import Claimed
-from sessions_app.core.workspaces import Place, volume
-from sessions_app.workspace import paths, sandbox
+from sessions_app.core.workspaces import Place, owners, trees, volume
+from sessions_app.workspace import paths
 from sessions_app.workspace.limits import Limits
 from sessions_app.workspace.sandbox import Box, NoDirectory
 from sessions_app.workspace.shell import Shell, shell, shell_of_command
@@ -35,8 +35,7 @@ def fault() -> str:
         return NO_WORKSPACES
     if (away := volume.fault()) is not None:
         return away.problem
-    root, directory = settings.AGENTHOST_SANDBOX_ROOT, settings.AGENTHOST_WORKSPACES_DIR
-    return sandbox.check(root=root, uid=settings.AGENTHOST_SANDBOX_UID, directory=directory) or ""
+    return owners.fault() or ""
 
 
 def prepare(claimed: Claimed) -> Started:
@@ -45,6 +44,7 @@ def prepare(claimed: Claimed) -> Started:
     if place is None:
         raise NoDirectory("its workspace was removed")
     root = settings.AGENTHOST_SANDBOX_ROOT
+    trees.give_to_owner(place)
     box = Box(
         tree=place.directory / "tree",
         mounted_at=place.mounted_at,
@@ -60,7 +60,7 @@ def prepare(claimed: Claimed) -> Started:
             disk_files=settings.AGENTHOST_WORKSPACE_FILES,
         ),
         cgroups=settings.AGENTHOST_SANDBOX_CGROUPS,
-        owner=settings.AGENTHOST_SANDBOX_UID,
+        owner=owners.uid_of(claimed.tenant),
         group=str(claimed.tenant),
     )
     found = shell(root) if claimed.command is None else shell_of_command(claimed.command, root)

@@ -38,17 +38,20 @@ def _append(tx: journal.Transaction, row: Terminal, happening: Happening, dispat
 
 
 def type_into(caller: Caller, terminal: Terminal, data: str, *, dispatched: Dispatched | None) -> None:
-    """Send input to the program. What the program does not read is limited by its service."""
+    """Send input to the program. What the program does not read is limited by its service.
+
+    ``terminal``: as ``access`` has just found it for the caller.
+    """
     if len(data) > MOST_INPUT:
         raise InvalidInput([Fault(("data",), f"has {len(data):,} characters; the limit is {MOST_INPUT:,}")])
     with journal.transaction() as tx:
-        # Without a lock: input changes no row, and an input that crosses the program's end is lost like any other.
-        row = access.visible(caller).filter(pk=terminal.pk).first() or access.lock(caller, terminal)
         dispatches.record(caller, dispatched)
-        if row.state == TerminalState.EXITED:
+        # As it was read for this request, and without a lock: input changes no row, and an input that crosses the program's end
+        # is lost like any other.
+        if terminal.state == TerminalState.EXITED:
             raise NotPossible("the terminal's process has exited")
-        _take_input(row.pk, len(data))
-        _append(tx, row, Happening(Kind.TERMINAL_INPUT, {"data": data}), dispatched)
+        _take_input(terminal.pk, len(data))
+        _append(tx, terminal, Happening(Kind.TERMINAL_INPUT, {"data": data}), dispatched)
 
 
 def _take_input(terminal: int, size: int) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
-
-from django.conf import settings
+import logging
 
 from sessions_app.core.base import database
-from sessions_app.core.workspaces import templates, volume
+from sessions_app.core.workspaces import owners, templates, volume
 from sessions_app.core.workspaces.places import Place
 from sessions_app.workspace.guarding import Guard
 from sessions_app.workspace.ledger import Ledger
 from sessions_app.workspace.tree import Tree
+
+log = logging.getLogger(__name__)
 
 
 def tree_of(place: Place, ledger: Ledger | None = None, *, make: bool = False, guard: Guard | None = None) -> Tree:
@@ -21,7 +21,7 @@ def tree_of(place: Place, ledger: Ledger | None = None, *, make: bool = False, g
     """
     database.release()
     volume.require()
-    tree = Tree(place.directory, owner=owner(), ledger=ledger, guard=guard)
+    tree = Tree(place.directory, owner=owners.of(place.tenant), ledger=ledger, guard=guard)
     if tree.exists():
         return tree
     agent = templates.agent_of(place.workspace)
@@ -35,7 +35,11 @@ def tree_of(place: Place, ledger: Ledger | None = None, *, make: bool = False, g
     return tree
 
 
-def owner() -> tuple[int, int] | None:
-    """Who owns new files: sandboxes run as this user if the server is root."""
-    uid: int = settings.AGENTHOST_SANDBOX_UID
-    return (uid, uid) if os.geteuid() == 0 else None
+def give_to_owner(place: Place) -> None:
+    """Give a tree to the user of its tenant's sandboxes, before a program is started in it. Blocks if it was another's.
+
+    So the numbers of users can be changed: this server, as root, reads and writes the files of all of them.
+    """
+    tree = Tree(place.directory, owner=owners.of(place.tenant))
+    if tree.give_to_owner():
+        log.info("workspace_has_another_owner workspace=%s uid=%d", place.public_id, owners.uid_of(place.tenant))

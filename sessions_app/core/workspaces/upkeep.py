@@ -13,7 +13,7 @@ from django.db.models.functions import Coalesce, Greatest, Now
 
 from sessions_app.core.base import database
 from sessions_app.core.base.maintenance import Round
-from sessions_app.core.workspaces import places, trees, volume
+from sessions_app.core.workspaces import owners, places, volume
 from sessions_app.models import Session, Workspace, WorkspaceTotal
 from sessions_app.workspace.errors import FileError
 from sessions_app.workspace.tree import Tree
@@ -135,7 +135,7 @@ def recount(row: int, this_round: Round | None = None) -> bool:
     is_lost = Workspace.objects.filter(pk=row, changed_at__lt=Now() - _LOST_AFTER).exists()
     if workspace.operations and not is_lost:
         return False
-    tree = Tree(places.directory_of(workspace.tenant_id, workspace.public_id), owner=trees.owner())
+    tree = Tree(places.directory_of(workspace.tenant_id, workspace.public_id), owner=owners.of(workspace.tenant_id))
     database.release()
     size = entries = 0
     try:

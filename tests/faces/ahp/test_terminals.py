@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -127,6 +128,33 @@ async def test_a_clients_terminal_has_network_only_if_the_operator_gives_it_to_a
             await asyncio.sleep(0.01)
     assert f"host=127.0.0.1 port={site.port} sent=" in caplog.text
     assert "secret-path" not in caplog.text
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run sandboxes as several users")
+async def test_each_tenants_programs_and_files_are_a_users_of_its_own_and_stay_usable_when_that_changes(
+    client: Watcher, sample: SampleTenants, settings: Any
+) -> None:
+    async def types(terminal: str, text: str, shown: str) -> None:
+        await type_into(client, terminal, text)
+        await shows(client, terminal, shown)
+
+    def owners() -> set[int]:
+        (tree,) = settings.AGENTHOST_WORKSPACES_DIR.glob(f"{tenant}/*/tree")
+        return {path.lstat().st_uid for path in (tree, *tree.rglob("*"))}
+
+    tenant = sample.alice.tenant.pk
+    await client.request("resourceWrite", {"uri": "file:///workspace/a", "data": "before\n", "encoding": "utf-8"})
+    await create_terminal(client, URI)
+    await types(URI, "umask 077; echo mine > b; cat a\n", "before")
+    assert owners() == {settings.AGENTHOST_SANDBOX_UID}
+    settings.AGENTHOST_SANDBOX_UID, settings.AGENTHOST_SANDBOX_UIDS = 2_000_000_000, 1000
+    await create_terminal(client, "term:/two")
+    await types("term:/two", "cat b; echo more >> a; echo $((6*7))\n", "42")
+    assert owners() == {2_000_000_000 + tenant % 1000}
+    await client.request("resourceWrite", {"uri": "file:///workspace/c", "data": "late\n", "encoding": "utf-8"})
+    assert (await client.request("resourceRead", {"uri": "file:///workspace/b"}))["data"] == "mine\n"
+    await types("term:/two", "cat a c; rm b; echo $((6*8))\n", "48")
+    assert owners() == {2_000_000_000 + tenant % 1000}
 
 
 @pytest.mark.rule("R304", "R90")
