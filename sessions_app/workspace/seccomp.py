@@ -350,5 +350,6 @@ def program(machine: str | None = None) -> bytes:
     """The filter for `machine` (this one by default). Raises ValueError for an architecture that has no table here."""
     name = machine or platform.machine()
     if name not in MACHINES:
-        raise ValueError(f"no seccomp filter for {name}; there are filters for {', '.join(sorted(MACHINES))}")
+        known = ", ".join(sorted(MACHINES))
+        raise ValueError(f"sandboxes need a seccomp filter, and there is none for {name} processors, only for {known}")
     return assemble(source(MACHINES[name]))

@@ -18,8 +18,10 @@ from sessions_app.ahp.versions.v0_1.wire.state import ROOT
 from tests.e2e import server as servers
 from tests.e2e.ahp_terminals import create_terminal, has_exited, listed, screen_of, shows, type_into
 from tests.e2e.ahp_watcher import watching
+from tests.e2e.client import user
 from tests.e2e.server import Server
 from tests.fakes.model_server import ModelServer
+from tests.fakes.steps import pause, text
 
 pytestmark = pytest.mark.sandbox
 
@@ -29,7 +31,14 @@ def _server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, _model_server: ModelServer
 ) -> Iterator[Server]:
     directory: Path = tmp_path_factory.mktemp("terminals")
-    environment = {"AGENTHOST_TERMINALS": "on", "AGENTHOST_WORKSPACES_DIR": str(directory / "workspaces")}
+    environment = {
+        "AGENTHOST_TERMINALS": "on",
+        "AGENTHOST_WORKSPACES_DIR": str(directory / "workspaces"),
+        "AGENTHOST_TENANT_TERMINALS": "120",
+        # One slot in eight is for other tenants.
+        "AGENTHOST_TERMINAL_CONCURRENCY": "120",
+        "AGENTHOST_TERMINAL_BYTES_PER_SECOND": str(64 * 1024**2),
+    }
     webs = 2 if request.param == "production" else 1
     with servers.running(request.param, directory, _model_server.url, webs=webs, environment=environment) as one:
         yield one
@@ -190,6 +199,59 @@ async def test_a_flood_neither_fills_the_memory_nor_stops_another_tenant(server:
         assert slowest < 2
         assert memory_of(service) - before < 64 * 1024
         await client.request("disposeTerminal", {"terminal": "term:/flood"})
+
+
+@pytest.mark.slow
+async def test_fifty_megabytes_of_output_leave_another_tenants_streamed_turn_alone(server: Server, model: ModelServer) -> None:
+    await until_available(server)
+    bob = server.client(server.keys.bob)
+    session = bob.create()
+    words = [f"word{number} " for number in range(100)]
+    script = model.script([step for word in words for step in (text(word), pause(0.05))])
+
+    def streamed() -> tuple[str, float]:
+        """The whole text of bob's turn, and the longest time between two of its events."""
+        longest, said, before = 0.0, "", time.monotonic()
+        with bob.stream(session, user(script)) as events:
+            for event in events:
+                longest, before = max(longest, time.monotonic() - before), time.monotonic()
+                said += event.data.get("delta", "") if event.name == "text_delta" else ""
+        return said, longest
+
+    async with watching(server, server.keys.alice, "me") as client:
+        # Nobody subscribes to it: a viewer that cannot keep up is disconnected, and all of it is stored without one too.
+        claim = {"kind": "client", "clientId": "me"}
+        await client.request("createTerminal", {"terminal": "term:/fast", "claim": claim})
+        turn = asyncio.create_task(asyncio.to_thread(streamed))
+        await type_into(client, "term:/fast", "head -c 37500000 /dev/zero | base64; exit 5\n")
+        said, longest = await turn
+        assert said == "".join(words)
+        assert longest < 3
+        # The program has printed all of it, and what it printed last is on the screen.
+        await client.until(lambda: listed(client)["term:/fast"].get("exitCode") == 5, 120)
+        await client.subscribe("term:/fast")
+        assert screen_of(client, "term:/fast").endswith("AAAA\r\nexit\r\n")
+        await client.request("disposeTerminal", {"terminal": "term:/fast"})
+
+
+@pytest.mark.slow
+async def test_a_hundred_terminals_of_a_service_each_answer(server: Server) -> None:
+    await until_available(server)
+    uris = [f"term:/{number}" for number in range(100)]
+    async with watching(server, server.keys.alice, "me", ROOT) as client, watching(server, server.keys.bob, "bob") as bob:
+        for uri in uris:
+            await create_terminal(client, uri)
+        for number, uri in enumerate(uris):
+            await type_into(client, uri, f"echo number$(({number} + 1000))\n")
+        for number, uri in enumerate(uris):
+            await shows(client, uri, f"number{number + 1000}", 120)
+        # Another tenant still gets one.
+        await create_terminal(bob, "term:/own")
+        await type_into(bob, "term:/own", "echo mine$((1))\n")
+        await shows(bob, "term:/own", "mine1", 60)
+        for uri in uris:
+            await client.request("disposeTerminal", {"terminal": uri})
+        await client.until(lambda: not listed(client).keys() & set(uris), 60)
 
 
 def memory_of(pid: int) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from django.db import OperationalError
+from django.test import Client
 
 from agents_app.outbound.policy import Policy
 from agents_app.spec import AgentSpec, ToolSpec
@@ -155,6 +156,35 @@ def test_commands_reach_the_hosts_that_their_agent_lists_if_the_operator_allows_
         "403 Forbidden: the host is not in the list of hosts that this sandbox may reach (workspace.network of the agent)"
         in refused
     )
+
+
+# Sets the title, moves the cursor, asks for the device's name, links, reverses the writing, and would run in a page.
+HOSTILE = (
+    "\\033]0;title\\007\\033[2J\\033[6n\\033P+q544e\\033\\\\\\033]8;;javascript:alert(1)\\007link\\033]8;;\\007"
+    "\\302\\233\\061m<script>alert(1)</script><img src=x onerror=alert(1)>\\n"
+)
+
+
+def test_control_sequences_and_markup_of_a_program_do_nothing_in_the_operators_browser(
+    alice: World,
+    coder: AgentSpec,
+    service: Service,
+    start_worker: Any,
+    model: ModelServer,
+    client: Client,
+    django_user_model: Any,
+) -> None:
+    start_worker()
+    session = alice.session(tools=trusted("run_command"))
+    (result,) = play(alice, model, session, {"command": f"printf '{HOSTILE}'"})
+    assert "<script>alert(1)</script>" in result
+    assert "\x1b" not in result
+    assert "\x9b" not in result
+    client.force_login(django_user_model.objects.create_superuser("operator"))
+    page = client.get(f"/admin/sessions_app/session/{session.pk}/change/").content.decode()
+    assert "&lt;script&gt;alert(1)" in page
+    for sign in ("<script>alert", "<img src=x", 'href="javascript', "\x1b", "\x9b", "\x07"):
+        assert sign not in page
 
 
 @pytest.mark.rule("R305")

@@ -27,7 +27,7 @@ from sessions_app.core.terminals import checkpoints, services, state
 from sessions_app.core.terminals.service import Service
 from sessions_app.core.workspaces import volume
 from sessions_app.models import ApiKey, Event, Tenant, Terminal, TerminalScreen
-from sessions_app.workspace import pty, sandbox
+from sessions_app.workspace import pty, sandbox, watchdog
 from tests.e2e.ahp_steps import rejection_reason
 from tests.e2e.ahp_terminals import create_terminal, has_exited, listed, screen_of, shows, type_into
 from tests.e2e.ahp_watcher import Watcher
@@ -128,6 +128,25 @@ async def test_a_clients_terminal_has_network_only_if_the_operator_gives_it_to_a
             await asyncio.sleep(0.01)
     assert f"host=127.0.0.1 port={site.port} sent=" in caplog.text
     assert "secret-path" not in caplog.text
+
+
+@pytest.mark.rule("R308")
+async def test_a_program_that_fills_the_workspace_in_one_write_is_ended_and_its_files_can_be_removed(
+    client: Watcher, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watchdog, "BUSY_SECONDS", 0.05)
+    settings.AGENTHOST_WORKSPACE_BYTES = 20 * 1024**2
+    await create_terminal(client, URI)
+    await type_into(client, URI, "echo kept > kept; cat /dev/zero > full\n")
+    await shows(client, URI, "[disk: the workspace takes ")
+    await shows(client, URI, "the limit is 20.0 MiB]")
+    await client.until(lambda: has_exited(client, URI))
+    # It was ended in the middle: what it had written is there, and so is what was there before.
+    assert (await client.request("resourceRead", {"uri": "file:///workspace/kept"}))["data"] == "kept\n"
+    await client.request("resourceDelete", {"uri": "file:///workspace/full"})
+    await create_terminal(client, "term:/two")
+    await type_into(client, "term:/two", "cat kept; echo $((6*7))\n")
+    await shows(client, "term:/two", "kept\r\n42")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run sandboxes as several users")

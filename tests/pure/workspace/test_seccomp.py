@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import re
 import struct
+from pathlib import Path
 
 import pytest
 
@@ -152,6 +154,28 @@ def test_only_harmless_personalities_can_be_chosen(machine: str) -> None:
     assert decision(machine, personality, 0x0400000) == error(errno.EPERM), "READ_IMPLIES_EXEC"
 
 
+HEADERS = {
+    "x86_64": (Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h"), r"#define __NR_(\w+)\s+(\d+)"),
+    # The table of all newer architectures, arm64 among them.
+    "aarch64": (Path("/usr/include/asm-generic/unistd.h"), r"#define __NR(?:3264)?_(\w+)\s+(\d+)"),
+}
+
+
+@machines
+def test_the_numbers_of_calls_are_those_of_the_kernels_own_headers(machine: str) -> None:
+    header, line = HEADERS[machine]
+    if not header.exists():
+        pytest.skip(f"{header} is missing; Debian, Ubuntu: apt-get install linux-libc-dev")
+    known = {name: int(number) for name, number in re.findall(line, header.read_text())}
+    tables = {**seccomp.PERMISSION_DENIED, **seccomp.NOT_IMPLEMENTED, **seccomp.ARGUMENTS}
+    ours = {name: numbers[seccomp.MACHINES[machine].column] for name, numbers in tables.items()}
+    # Calls that are newer than the header are not in it.
+    assert {name: number for name, number in ours.items() if name in known} == {
+        name: known[name] for name in ours if name in known
+    }
+    assert len(known.keys() & ours.keys()) > 60
+
+
 def test_an_architecture_without_a_table_is_refused() -> None:
-    with pytest.raises(ValueError, match="no seccomp filter for riscv64"):
+    with pytest.raises(ValueError, match="a seccomp filter, and there is none for riscv64 processors"):
         seccomp.program("riscv64")

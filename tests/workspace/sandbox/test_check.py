@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -69,6 +70,14 @@ def test_forbidden_user_namespaces_are_reported_with_the_settings_that_allow_the
 def test_another_system_than_linux_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     assert str(sandbox.check()).startswith("sandboxes need Linux")
+
+
+@pytest.mark.usefixtures("_anew")
+def test_a_processor_without_a_seccomp_filter_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
+    assert (
+        sandbox.check() == "sandboxes need a seccomp filter, and there is none for riscv64 processors, only for aarch64, x86_64"
+    )
 
 
 @pytest.mark.usefixtures("_anew")

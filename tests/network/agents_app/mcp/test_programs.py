@@ -415,10 +415,10 @@ async def test_a_start_that_is_given_up_leaves_nothing(monkeypatch: pytest.Monke
     loop = asyncio.get_running_loop()
 
     class Slow(private.PrivateDirectory):
-        def __init__(self) -> None:
+        def __init__(self, uid: int) -> None:
             loop.call_soon_threadsafe(making.set)
             may_make.wait(30)
-            super().__init__()
+            super().__init__(uid)
 
     monkeypatch.setattr(launcher, "PrivateDirectory", Slow)
     before = left_directories()
@@ -559,7 +559,7 @@ def test_directories_of_processes_that_were_killed_are_removed(monkeypatch: pyte
     left = Path(tempfile.mkdtemp(prefix=private.PREFIX))
     (left / "tree" / "deep").mkdir(parents=True)
     (left / "tree" / "deep" / "file").write_text("x")
-    used = private.PrivateDirectory()
+    used = private.PrivateDirectory(sandbox.DEFAULT_OWNER)
     private.remove_left()
     assert not left.exists()
     assert used.contents.is_dir()
