@@ -35,6 +35,7 @@ from agents_app.spec import AgentSpec, McpSpec, ProgramSpec, ToolSpec
 from agents_app.tools.toolset import ServerTools
 from sessions_app.core.programs import launcher, private
 from sessions_app.workspace import sandbox
+from sessions_app.workspace.outlet import PORT
 from tests.fakes.mcp_program import COMMAND, TOOLS
 
 LIMITS = Limits(connect=5, tool_seconds=60, tool_output_bytes=100_000)
@@ -150,7 +151,7 @@ async def test_a_program_sees_its_own_variables_an_empty_directory_and_nothing_o
     assert "Errno" in await failure("write", {"path": "/usr/note", "text": "mine"})
 
 
-async def test_a_program_without_network_reaches_nobody_and_one_with_it_needs_the_operators_setting(
+async def test_a_program_without_network_reaches_nobody_and_one_with_it_the_proxy_if_the_operator_allows_it(
     settings: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0)
@@ -159,8 +160,12 @@ async def test_a_program_without_network_reaches_nobody_and_one_with_it_needs_th
         assert "Error" in await failure("reach", {"port": port})
         assert await failure("reach", {"port": port}, network=True) == "the MCP server harbour cannot be started on this server"
         assert "AGENTHOST_SANDBOX_NETWORK" in caplog.text
-        settings.AGENTHOST_SANDBOX_NETWORK = True
-        assert await call("reach", {"port": port}, network=True) == "reached"
+        settings.AGENTHOST_SANDBOX_NETWORK = "agents"
+        assert "Error" in await failure("reach", {"port": port}, network=True, owner="a")
+        assert await call("reach", {"port": PORT}, network=True, owner="a") == "reached"
+        assert "Error" in await failure("reach", {"port": PORT}, owner="b")
+        settings.AGENTHOST_UNSAFE_SANDBOX_MACHINE_NETWORK = True
+        assert await call("reach", {"port": port}, network=True, owner="c") == "reached"
 
 
 async def test_directories_of_the_operator_can_be_read_at_their_place_and_not_changed(settings: Any) -> None:
