@@ -301,6 +301,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "sessions_app.admin.policy.content_policy",
     "sessions_app.admin.acting.known_actor",
     "axes.middleware.AxesMiddleware",
 ]

@@ -10,3 +10,4 @@ admin.site.site_header = "Agenthost"
 admin.site.site_title = "Agenthost"
 admin.site.index_title = "Overview"
 admin.site.site_url = None
+admin.site.index_template = "agenthost/overview.html"

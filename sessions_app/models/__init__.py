@@ -6,6 +6,7 @@ from sessions_app.models.client import ClientPresence, DispatchRecord, SessionCl
 from sessions_app.models.compaction import Compaction
 from sessions_app.models.definition import AgentDefinition
 from sessions_app.models.due_summary import DueSummary
+from sessions_app.models.figures import HOUR, MINUTE, FiguresMark, ServerFigures, TurnFigures, UseCounted, UseFigures
 from sessions_app.models.file_edit import FileVersion, SessionDiffs
 from sessions_app.models.form import Form
 from sessions_app.models.idempotency import IdempotencyRecord
@@ -27,9 +28,11 @@ from sessions_app.models.usage import NO_DAY, Measure, UsageEntry, UsageTotal
 from sessions_app.models.workspace import LONGEST_ROOT, Workspace, WorkspaceTotal
 
 __all__ = [
+    "HOUR",
     "LIVE_STATES",
     "LONGEST_ROOT",
     "LONGEST_URI",
+    "MINUTE",
     "NO_DAY",
     "OPEN_CALL_STATES",
     "TURN_FORMAT",
@@ -46,6 +49,7 @@ __all__ = [
     "DispatchRecord",
     "DueSummary",
     "Event",
+    "FiguresMark",
     "FileVersion",
     "Form",
     "IdempotencyRecord",
@@ -60,6 +64,7 @@ __all__ = [
     "PendingKind",
     "PendingMessage",
     "Pruned",
+    "ServerFigures",
     "Session",
     "SessionClient",
     "SessionDiffs",
@@ -73,9 +78,12 @@ __all__ = [
     "TerminalState",
     "ToolCall",
     "Turn",
+    "TurnFigures",
     "TurnState",
     "UsageEntry",
     "UsageTotal",
+    "UseCounted",
+    "UseFigures",
     "WorkerPresence",
     "Workspace",
     "WorkspaceTotal",

@@ -93,6 +93,8 @@ class Turn(models.Model):
             ),
             models.Index(fields=["worker"], condition=models.Q(state="running"), name="turn_of_worker"),
             models.Index(fields=["session", "id"], name="turn_of_session"),
+            # One more entry at a turn's end, for the figures (docs/decisions/0075).
+            models.Index(fields=["ended_at"], condition=models.Q(ended_at__isnull=False), name="turn_ended"),
         ]
 
     def __str__(self) -> str:

@@ -237,6 +237,13 @@ class RedisWindows:
                 pipeline.zrem(_key(bound), member)
             pipeline.execute()
 
+    def answers(self) -> bool:
+        try:
+            self._client.ping()
+        except (redis.RedisError, OSError):
+            return False
+        return True
+
     def close(self) -> None:
         with self._lock:
             self._closed.set()
@@ -313,6 +320,12 @@ def _shared() -> RedisWindows | None:
         with _lock:
             found = _by_url.setdefault(url, RedisWindows(url))
     return found
+
+
+def redis_answers() -> bool | None:
+    """Whether Redis answers now, within a second; None if this server uses none. Not for calls on an event loop."""
+    shared = _shared()
+    return None if shared is None else shared.answers()
 
 
 def reset() -> None:

@@ -12,6 +12,7 @@ from django.conf import settings
 from django.db import connection
 from django.db.models.functions import Now
 
+from sessions_app.core import figures
 from sessions_app.core.base import database, lock_timeouts, redaction
 from sessions_app.core.base.maintenance import Round
 from sessions_app.core.base.session_locks import Lock, SessionLocks
@@ -136,6 +137,7 @@ def _keep_terminals() -> None:
 
 
 _STEPS: Sequence[tuple[str, Callable[[], object]]] = (
+    ("figures", partial(figures.keep, _STEP_SECONDS)),
     ("usage", partial(usage_entries.fold_backlog, BATCH, _STEP_SECONDS)),
     ("days of tokens", _forget_token_days),
     ("model use", _forget_model_use),

@@ -1,0 +1,22 @@
+"""Aggregates over time: turns, model use and the server itself, by minute and hour.
+
+Housekeeping writes them (``keep``) from rows that exist already; nothing that a request or a run does waits for them.
+"""
+
+from sessions_app.core.figures.attention import Attention, attention
+from sessions_app.core.figures.keeping import HOURS_KEPT, MINUTES_KEPT, keep
+from sessions_app.core.figures.reading import Busy, Point, Range, Series, busiest, series
+
+__all__ = [
+    "HOURS_KEPT",
+    "MINUTES_KEPT",
+    "Attention",
+    "Busy",
+    "Point",
+    "Range",
+    "Series",
+    "attention",
+    "busiest",
+    "keep",
+    "series",
+]

@@ -1,0 +1,110 @@
+"""The first page of the admin: whether the server is well, and what waits for somebody."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from sessions_app.core import figures
+from sessions_app.core.base.caller import Limits
+from sessions_app.core.records import live_workers
+from sessions_app.core.tenancy import keys
+from sessions_app.models import Tenant, TurnState
+from tests.faces.admin.conversations import make_session, make_turn
+from tests.faces.admin.pages import html
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def first_page(operator: Client, **query: str) -> str:
+    return html(operator.get(reverse("admin:index"), query))
+
+
+def test_an_empty_server_says_what_will_appear_and_that_no_worker_is_alive(eve: Client) -> None:
+    page = first_page(eve)
+    assert "No worker is alive" in page
+    assert "ops/entrypoint worker" in page
+    assert "There are no samples of the server in this range" in page
+    assert page.count("No figures in this range.") == 6
+
+
+def test_turns_errors_and_the_busiest_are_shown_for_each_range(eve: Client, acme: Tenant) -> None:
+    now = live_workers.database_clock()
+    began = now - timedelta(minutes=4)
+    fields: dict[str, Any] = {"created_at": began, "queued_at": began, "ended_at": now - timedelta(minutes=3)}
+    for _ in range(3):
+        make_turn(make_session(acme, agent_name="writer"), **fields)
+    make_turn(make_session(acme, agent_name="broken"), TurnState.ERROR, failure='{"kind":"timeout"}', **fields)
+    live_workers.announce("w1")
+    figures.keep(60.0)
+    for of in ("hour", "day", "week", "nonsense"):
+        page = first_page(eve, range=of)
+        assert "<dt>turns</dt><dd>4</dd>" in page
+        assert "<dt>errors</dt><dd>1</dd>" in page
+        assert "timeout: at most 1" in page, "the chart's text for screen readers"
+        assert "?tenant=acme" in page
+        assert "had 1 error in 4 turns" not in page
+        assert "had 1 error in 1 turn " in page
+        assert "The server is well" in page
+
+
+def test_what_waits_for_somebody_is_listed_with_links(eve: Client, acme: Tenant) -> None:
+    waiting = make_session(acme)
+    make_turn(waiting, TurnState.WAITING)
+    now = live_workers.database_clock()
+    issued = keys.issue(
+        acme,
+        name="short",
+        scopes=["meta:read"],
+        expires_at=now + timedelta(days=2),
+        allowed_agents=None,
+        actor="admin:eve",
+        address="",
+        limits=Limits(),
+    )
+    live_workers.announce("w1")
+    page = first_page(eve)
+    assert waiting.public_id in page
+    assert "1 turn waits for a client" in page
+    assert issued.key.prefix in page
+    assert "The server is well; something waits for somebody." in page
+
+
+def test_hostile_names_are_text_on_the_first_page(eve: Client, acme: Tenant) -> None:
+    now = live_workers.database_clock()
+    evil = "<img src=x onerror=alert(1)>\"'"
+    fields: dict[str, Any] = {"created_at": now, "queued_at": now, "ended_at": now - timedelta(minutes=3)}
+    make_turn(make_session(acme, agent_name=evil), TurnState.ERROR, error=evil, **fields)
+    figures.keep(60.0)
+    page = first_page(eve)
+    assert "<img src=x" not in page
+    assert "&lt;img src=x" in page
+
+
+def test_every_page_of_the_admin_has_the_strict_policy(eve: Client, acme: Tenant) -> None:
+    pages = [reverse("admin:index"), reverse("admin:sessions_app_tenant_changelist"), reverse("admin:password_change")]
+    pages += [reverse("admin:sessions_app_tenant_change", args=(acme.pk,)), "/admin/nowhere/"]
+    for response in [*(eve.get(page) for page in pages), Client().get(reverse("admin:login"))]:
+        policy = response["Content-Security-Policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+    for page in pages[:4]:
+        text = html(eve.get(page))
+        assert "<style" not in text
+        assert " style=" not in text
+        assert " onclick=" not in text
+        assert "<script>" not in text
+
+
+def test_an_account_that_may_not_see_tenants_gets_no_figures(acme: Tenant) -> None:
+    from django.contrib.auth.models import User
+
+    client = Client()
+    client.force_login(User.objects.create_user("newcomer", is_staff=True))
+    page = first_page(client)
+    assert "may not see the figures" in page
+    assert "ah-chart" not in page
