@@ -32,18 +32,38 @@ def is_there(protocol: str, entry: dict[str, Any]) -> bool:
     return "version" not in entry or (versions / f"v{entry['version']}.py").exists()
 
 
-def marked_rules(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """The ids in every ``rule(...)`` mark that stands on a test, a class of tests or a module's ``pytestmark``."""
+def marks_of_module(tree: ast.AST) -> list[ast.expr]:
+    values = [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "pytestmark" for t in node.targets)
+    ]
+    return [mark for value in values for mark in (value.elts if isinstance(value, ast.List) else [value])]
+
+
+def is_slow(marks: list[ast.expr]) -> bool:
+    """Whether all cases of the marked tests are in the second tier, not only some of the parameters."""
+    return any(ast.unparse(mark) == "pytest.mark.slow" for mark in marks)
+
+
+def marked_rules(tree: ast.AST, *, first_tier: bool = False) -> Iterator[tuple[str, int]]:
+    """The ids in every ``rule(...)`` mark that stands on a test, a class of tests or a module's ``pytestmark``.
+
+    ``first_tier``: leave out tests, classes and modules that are marked slow.
+    """
+    of_module = marks_of_module(tree)
+    if first_tier and is_slow(of_module):
+        return
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             marks = node.decorator_list if node.name.startswith("test_") else []
         elif isinstance(node, ast.ClassDef):
             marks = node.decorator_list if node.name.startswith("Test") else []
-        elif isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "pytestmark" for t in node.targets):
-            marks = [node.value]
+        elif node is tree and of_module:
+            marks, of_module = of_module, []
         else:
             continue
-        for mark in marks:
+        for mark in [] if first_tier and is_slow(marks) else marks:
             for call in ast.walk(mark):
                 if isinstance(call, ast.Call) and ast.unparse(call.func) == "pytest.mark.rule":
                     for argument in call.args:
@@ -52,11 +72,16 @@ def marked_rules(tree: ast.AST) -> Iterator[tuple[str, int]]:
 
 
 @cache
-def rules_in_tests() -> dict[str, list[str]]:
+def parsed_tests() -> list[tuple[str, ast.AST]]:
+    return [(str(path.relative_to(TESTS)), ast.parse(path.read_text())) for path in sorted(TESTS.rglob("test_*.py"))]
+
+
+@cache
+def rules_in_tests(*, first_tier: bool = False) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for path in sorted(TESTS.rglob("test_*.py")):
-        for rule, line in marked_rules(ast.parse(path.read_text())):
-            found.setdefault(rule, []).append(f"{path.relative_to(TESTS)}:{line}")
+    for file, tree in parsed_tests():
+        for rule, line in marked_rules(tree, first_tier=first_tier):
+            found.setdefault(rule, []).append(f"{file}:{line}")
     return found
 
 
@@ -65,6 +90,12 @@ def test_every_rule_that_is_called_tested_has_a_test(protocol: str) -> None:
     entries = manifest(protocol).items()
     tested = {rule for rule, entry in entries if entry["status"] == "tested" and is_there(protocol, entry)}
     assert sorted(tested - set(rules_in_tests())) == []
+
+
+@every_protocol
+def test_every_rule_has_a_test_in_the_first_tier(protocol: str) -> None:
+    only_slow = rules_in_tests().keys() - rules_in_tests(first_tier=True).keys()
+    assert sorted(only_slow & manifest(protocol).keys()) == []
 
 
 def test_no_rule_of_aap_waits_for_anything() -> None:
@@ -117,3 +148,17 @@ class TestThing:
     def helper(self): ...
 """
     assert [rule for rule, _ in marked_rules(ast.parse(source))] == ["A1", "A2", "A3", "A4"]
+    assert list(marked_rules(ast.parse(source), first_tier=True)) == []
+
+
+def test_a_test_counts_for_the_first_tier_unless_all_its_cases_are_slow() -> None:
+    source = """
+import pytest
+@pytest.mark.rule("A1")
+@pytest.mark.slow
+def test_this(): ...
+@pytest.mark.rule("A2")
+@pytest.mark.parametrize("case", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_that(case): ...
+"""
+    assert [rule for rule, _ in marked_rules(ast.parse(source), first_tier=True)] == ["A2"]
