@@ -35,7 +35,7 @@ async def add_call(session: Session, call: str, result: Any, state: CallState = 
     return tool_contents.name_of(call, 0)
 
 
-@pytest.mark.rule("R339", "R9", "R381")
+@pytest.mark.rule("R337", "R339", "R9", "R381")
 async def test_a_result_is_read_by_keys_that_see_the_session(host: str, sample: SampleTenants) -> None:
     alice = await opened(host, sample.alice.key, "alice")
     uri = await create_session(alice)
@@ -49,7 +49,10 @@ async def test_a_result_is_read_by_keys_that_see_the_session(host: str, sample: 
         client = await opened(host, key, "other")
         assert await code_of(client, "resourceRead", uri=there) == -32006
         await client.close()
-    # It can be read and nothing else.
+    # It can be read and nothing else (R337).
+    assert await alice.request("resourceRequest", {"uri": there, "read": True}) == {}
+    assert await code_of(alice, "resourceRequest", uri=there, write=True) == -32009
+    assert await code_of(alice, "resourceRequest", uri=f"{there}x") == -32006
     assert await code_of(alice, "resourceWrite", uri=there, data="x", encoding="utf-8") == -32006
     assert await code_of(alice, "resourceDelete", uri=there) == -32006
     await alice.close()

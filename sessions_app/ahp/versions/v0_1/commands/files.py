@@ -16,7 +16,7 @@ from sessions_app.ahp.version import EncodedResult
 from sessions_app.ahp.versions.v0_1 import errors
 from sessions_app.ahp.versions.v0_1.projection.values import CONTENT
 from sessions_app.core.base.caller import Caller
-from sessions_app.core.base.errors import ContentNotFound
+from sessions_app.core.base.errors import AccessDenied, ContentNotFound
 from sessions_app.core.records import file_edits, tool_contents
 from sessions_app.core.workspaces import files, threads
 from sessions_app.core.workspaces.access import Grants
@@ -48,9 +48,13 @@ def _file(uri: str, member: str = "uri") -> str:
 
 async def read(connection: Connection, params: Any) -> EncodedResult:
     uri: str = params["uri"]
-    of_session = CONTENT in uri and uris.scheme(uri) is not None and not uri.lower().startswith("file:")
+    of_session = _is_content(uri)
     read = _content if of_session else partial(_of_file, grants=connection.grants)
     return await _run(connection, _read, read, connection.caller, uri if of_session else _file(uri), params.get("encoding"))
+
+
+def _is_content(uri: str) -> bool:
+    return CONTENT in uri and uris.scheme(uri) is not None and not uri.lower().startswith("file:")
 
 
 def _content(caller: Caller, uri: str) -> tuple[bytes, str | None]:
@@ -135,6 +139,12 @@ async def delete(connection: Connection, params: Any) -> Any:
 
 async def request(connection: Connection, params: Any) -> Any:
     """Grants what the operator's rules leave to the client to ask for, until the connection ends (R337)."""
-    wanted = {"read": params.get("read", False), "write": params.get("write", False)}
-    await _run(connection, files.request, connection.caller, _file(params["uri"]), connection.grants, **wanted)
+    uri, wanted = params["uri"], {"read": params.get("read", False), "write": params.get("write", False)}
+    if _is_content(uri):
+        # It is readable if it exists, and never writable.
+        await _run(connection, _content, connection.caller, uri)
+        if wanted["write"]:
+            raise AccessDenied
+        return {}
+    await _run(connection, files.request, connection.caller, _file(uri), connection.grants, **wanted)
     return {}
