@@ -17,14 +17,14 @@ ENV PYTHONUNBUFFERED=1 \
     AGENTHOST_HOST=0.0.0.0 \
     AGENTHOST_VAR_DIR=/app/var
 WORKDIR /app
-# The sandbox of terminals. Containers also have to allow user namespaces; without them terminals are refused, all else works.
+# The sandbox of terminals (docs/production.md has what its container needs), and the search of the tool search_files.
 RUN apt-get update -qq \
-    && apt-get install -qq -y --no-install-recommends bubblewrap \
+    && apt-get install -qq -y --no-install-recommends bubblewrap ripgrep \
     && rm -rf /var/lib/apt/lists/*
 # A number, so that a cluster that asks for a non-root user can see that it is one.
 RUN groupadd --system --gid 10001 agenthost \
     && useradd --system --uid 10001 --gid 10001 --home-dir /app --no-create-home --shell /usr/sbin/nologin agenthost \
-    && install -d -o 10001 -g 10001 -m 0700 /app/var
+    && install -d -o 10001 -g 10001 -m 0700 /app/var /workspaces
 COPY --from=build /app/.venv .venv
 COPY manage.py pyproject.toml README.md CHANGELOG.md ./
 COPY ops/entrypoint ops/entrypoint
@@ -34,7 +34,7 @@ COPY agenthost agenthost
 RUN .venv/bin/python -m compileall -q agents_app sessions_app agenthost
 USER 10001:10001
 EXPOSE 8000
-# The embedded server's data; the other roles write nothing that must be kept.
+# The embedded server's data; /workspaces is for a volume of AGENTHOST_WORKSPACES_DIR, which gets this owner. The other roles write nothing that must be kept.
 VOLUME ["/app/var"]
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["ops/entrypoint"]

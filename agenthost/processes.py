@@ -113,14 +113,14 @@ def beat() -> None:
 def terminals() -> None:
     from django.conf import settings
 
-    from agenthost import startup_checks
+    from agenthost import role_health, startup_checks
     from sessions_app.core.terminals.service import Service
 
     if not settings.AGENTHOST_TERMINALS:
         raise ImproperlyConfigured("AGENTHOST_TERMINALS: must be on in all processes for the role terminals.")
     stop = _stop_event()
     startup_checks.check()
-    service = Service()
+    service = Service(on_renewed=partial(role_health.write, settings.AGENTHOST_VAR_DIR))
     service.start()
     stop.wait()
     log.info("stopping: all terminals end")

@@ -116,7 +116,7 @@ def compose_faults(text: str) -> list[str]:
     services: dict[str, dict[str, Any]] = document["services"]
     secrets, volumes = set(document.get("secrets", {})), set(document.get("volumes", {}))
     settings = (ROOT / "agenthost" / "settings.py").read_text()
-    faults = [f"the role {role} has no service" for role in set(ROLES) - {"embedded", "terminals"} - set(services)]
+    faults = [f"the role {role} has no service" for role in set(ROLES) - {"embedded"} - set(services)]
     for name, service in services.items():
         if names_a_host(service.get("image", "")):
             faults.append(f"{name}: its image names a registry's host")
@@ -149,6 +149,7 @@ def compose_faults(text: str) -> list[str]:
                 if "://" in str(value):
                     faults.append(f"{name}: {variable} is in the file; an address with a password belongs in a secret")
     faults += role_faults(services)
+    faults += [f"{name}: {fault}" for name, service in services.items() for fault in files_faults(name, service)]
     if "requirepass" not in str(services.get("redis", {}).get("command")):
         faults.append("redis: it has no password")
     return [f"ops/compose.yaml: {fault}" for fault in faults]
@@ -164,6 +165,37 @@ def confinement_faults(service: dict[str, Any]) -> list[str]:
         faults.append("its root must be read-only (read_only) and without capabilities (cap_drop: ALL)")
     faults += [f"the port {port} is open to other machines" for port in service.get("ports", []) if not is_local(str(port))]
     return faults
+
+
+def files_faults(name: str, service: dict[str, Any]) -> list[str]:
+    """The roles that use the files of workspaces mount one volume, and only the terminal service may make sandboxes."""
+    options = [str(one) for one in service.get("security_opt", [])]
+    loosened = [one for one in options if one != "no-new-privileges:true"]
+    if name != "terminals":
+        mounted = not name.startswith(("web", "worker")) or "workspaces:/workspaces" in service.get("volumes", [])
+        return [f"{one}: only the service terminals needs this" for one in loosened] + (
+            [] if mounted else ["it does not mount the volume of the workspaces"]
+        )
+    faults = (
+        [] if service.get("environment", {}).get("AGENTHOST_WORKSPACES_DIR") == "/workspaces" else ["no AGENTHOST_WORKSPACES_DIR"]
+    )
+    if "workspaces:/workspaces" not in service.get("volumes", []):
+        faults.append("it does not mount the volume of the workspaces")
+    if "healthy" not in service.get("healthcheck", {}).get("test", []):
+        faults.append("it has no healthcheck")
+    if service.get("ports"):
+        faults.append("it has a port")
+    if "seccomp:unconfined" in options:
+        faults.append("its system calls are not filtered")
+    return faults + [
+        f"{one}: there is no such file" for one in options if one.startswith("seccomp:") and not seccomp_profile(one)
+    ]
+
+
+def seccomp_profile(option: str) -> dict[str, Any] | None:
+    """The profile that an option of a service names; relative paths begin at the compose file."""
+    path = ROOT / "ops" / option.partition(":")[2]
+    return json.loads(path.read_text()) if path.is_file() else None
 
 
 def is_local(port: str) -> bool:

@@ -2,13 +2,17 @@
 
 A temporary folder gets the files that the Dockerfile copies and an environment from the lock. The roles run there with their
 own Postgres (with the two roles of compose.yaml) and Redis, and with secrets as files; as another user if this is root. Each
-must become ready, and end on SIGTERM. Not covered: the base image, its Python, and the engine's settings.
+must become ready, and end on SIGTERM. The terminal service runs without privileges to gain and under the system call filter of
+compose.yaml, and must be able to make sandboxes. Not covered: the base image, its Python, and the engine's other settings.
 """
 
 from __future__ import annotations
 
 import base64
+import ctypes
+import json
 import os
+import platform
 import secrets
 import shutil
 import signal
@@ -21,7 +25,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import yaml
+
 from ops import check_container, services
+from sessions_app.workspace import seccomp
 
 ROOT = check_container.ROOT
 # The user id in the Dockerfile; it owns only the data folder.
@@ -38,18 +45,21 @@ class Image:
     def __init__(self, home: Path, variables: dict[str, str]) -> None:
         self.app = home / "app"
         self.data = home / "data"
+        self.files = home / "workspaces"
         self.variables = {**check_container.environment_without_settings(), **variables, "AGENTHOST_VAR_DIR": str(self.data)}
 
     def build(self) -> None:
         self.app.mkdir()
         self.data.mkdir(mode=0o700)
+        self.files.mkdir(mode=0o700)
         check_container.lay_out((ROOT / "Dockerfile").read_text(), self.app)
         # What the build's first stage copies and runs.
         for name in ("requirements.lock", "ops/environment.py"):
             shutil.copy2(ROOT / name, self.app / name)
         subprocess.run([sys.executable, "-I", self.app / "ops" / "environment.py", "--with", ""], check=True)
         if os.geteuid() == 0:
-            shutil.chown(self.data, IMAGE_USER, IMAGE_USER)
+            for directory in (self.data, self.files):
+                shutil.chown(directory, IMAGE_USER, IMAGE_USER)
 
     def start(self, role: str, **extra: str) -> subprocess.Popen[bytes]:
         # If other users cannot read this Python (it is in root's home), the roles run as root, with a message.
@@ -57,7 +67,8 @@ class Image:
         if other is None and os.geteuid() == 0:
             say(f"{role} runs as root: other users cannot read this Python")
         return subprocess.Popen(
-            [self.app / "ops" / "entrypoint", role],
+            [self.app / "ops" / "entrypoint", *role.split()],
+            preexec_fn=confine if role == "terminals" else None,  # noqa: PLW1509 - this program has no threads
             env={**self.variables, **extra},
             cwd=self.app,
             stdin=subprocess.DEVNULL,
@@ -67,16 +78,59 @@ class Image:
         )
 
 
-def wait_ready(port: int) -> None:
+def compose_filter() -> bytes:
+    """The system call filter of compose.yaml's terminal service, as the engine would load it."""
+    options = yaml.safe_load((ROOT / "ops" / "compose.yaml").read_text())["services"]["terminals"]["security_opt"]
+    profile = next(found for one in options if one.startswith("seccomp:") and (found := check_container.seccomp_profile(one)))
+    machine = seccomp.MACHINES[platform.machine()]
+    numbers = {
+        name: pair[machine.column]
+        for table in (seccomp.PERMISSION_DENIED, seccomp.NOT_IMPLEMENTED)
+        for name, pair in table.items()
+    }
+    steps: list[seccomp.Step | seccomp.Label] = [seccomp.Step(seccomp.LD_W_ABS, seccomp.NUMBER)]
+    for rule in profile["syscalls"]:
+        for name in rule["names"]:
+            if (number := numbers[name]) is not None:
+                steps += [
+                    seccomp.Step(seccomp.JEQ, number, no=f"after {name}"),
+                    seccomp.Step(seccomp.RET, seccomp.RET_ERRNO | rule["errnoRet"]),
+                    seccomp.Label(f"after {name}"),
+                ]
+    return seccomp.assemble([*steps, seccomp.Step(seccomp.RET, seccomp.RET_ALLOW)])
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("count", ctypes.c_ushort), ("steps", ctypes.c_char_p))
+
+
+_SET_NO_NEW_PRIVS, _SET_SECCOMP, _FILTER = 38, 22, 2
+
+
+def confine() -> None:
+    """As the container: no privilege can be gained, and the filter. Called in the child, after it has changed its user."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    filter_ = compose_filter()
+    program = _Program(len(filter_) // 8, filter_)
+    if libc.prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or libc.prctl(_SET_SECCOMP, _FILTER, ctypes.byref(program), 0, 0):
+        raise OSError(ctypes.get_errno(), "the filter was refused")
+
+
+def wait_ready(port: int, terminals: str | None = None) -> None:
+    """Wait until the server answers /readyz, and reports this of its terminals."""
     until = time.monotonic() + 60
     while True:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5):
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as answer:
+                found = json.load(answer)
+            if terminals is None or found["terminals"] == terminals:
                 return
-        except (OSError, urllib.error.URLError):
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.1)
+            problem = f"terminals: {found['terminals']}"
+        except (OSError, urllib.error.URLError) as error:
+            problem = str(error)
+        if time.monotonic() > until:
+            raise SystemExit(f"try_container: not ready: {problem}")
+        time.sleep(0.1)
 
 
 def end(role: str, process: subprocess.Popen[bytes]) -> None:
@@ -125,7 +179,12 @@ def main() -> int:
             "AGENTHOST_SECRET_KEY": secrets.token_urlsafe(48),
             "AGENTHOST_KEY_RING": base64.b64encode(secrets.token_bytes(32)).decode(),
         }
-        variables = {"REDIS_URL": redis.url(), "AGENTHOST_ALLOWED_HOSTS": "127.0.0.1"}
+        variables = {
+            "REDIS_URL": redis.url(),
+            "AGENTHOST_ALLOWED_HOSTS": "127.0.0.1",
+            "AGENTHOST_WORKSPACES_DIR": str(home / "workspaces"),
+            "AGENTHOST_TERMINALS": "on",
+        }
         for name, value in values.items():
             path = home / name.lower()
             path.write_text(value + "\n")
@@ -140,14 +199,17 @@ def main() -> int:
             raise SystemExit("try_container: migrate failed")
         say("migrated")
         port = services.free_port()
-        running = {role: image.start(role, AGENTHOST_PORT=str(port)) for role in ("web", "worker", "beat")}
+        running = {role: image.start(role, AGENTHOST_PORT=str(port)) for role in ("web", "worker", "terminals", "beat")}
         for process in running.values():
             stack.callback(process.kill)
-        wait_ready(port)
-        say("web answers /readyz")
+        wait_ready(port, terminals="on")
+        say("web answers /readyz, and the terminal service makes sandboxes")
+        if image.start("healthy terminals").wait(30):
+            raise SystemExit("try_container: the terminal service is not healthy")
+        say("the terminal service is healthy")
         for role, process in running.items():
             end(role, process)
-        clustered = {"DATABASE_URL_FILE", "REDIS_URL"}
+        clustered = {"DATABASE_URL_FILE", "REDIS_URL", "AGENTHOST_WORKSPACES_DIR"}
         image.variables = {name: value for name, value in image.variables.items() if name not in clustered}
         embedded = image.start("embedded", AGENTHOST_PORT=str(port))
         stack.callback(embedded.kill)

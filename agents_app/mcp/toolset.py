@@ -12,7 +12,7 @@ from agents_app.errors import ToolFailed
 from agents_app.mcp import elicitation, listing
 from agents_app.mcp.access import Access
 from agents_app.mcp.pool import pool
-from agents_app.runtime.interface import Ask, FormAnswer, Limits
+from agents_app.runtime.interface import Ask, FileEdit, FormAnswer, Limits
 from agents_app.runtime.messages import Content, ToolSchema
 from agents_app.spec import ToolSpec
 from agents_app.tools import output
@@ -44,6 +44,9 @@ class WithServers:
 
     def idempotent(self, name: str) -> bool:
         return self._specs[name].idempotent if name in self._specs else self._own.idempotent(name)
+
+    async def preview(self, name: str, arguments: Mapping[str, Any]) -> Sequence[FileEdit]:
+        return () if name in self._specs else await self._own.preview(name, arguments)
 
     async def run(self, name: str, arguments: Mapping[str, Any], ask: Ask | None = None) -> Content:
         """See interface.ToolSet. The server checks the arguments, because it has its complete schema."""

@@ -6,6 +6,7 @@ vendor's wire format; a tool set runs tools; the host stores what happened (sess
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -135,6 +136,10 @@ class ToolSet(Protocol):
 
     def idempotent(self, name: str) -> bool: ...
 
+    async def preview(self, name: str, arguments: Mapping[str, Any]) -> Sequence[FileEdit]:
+        """The changes of files that a call would make now; empty if its tool shows none. Never raises, and changes no file."""
+        ...
+
     async def run(self, name: str, arguments: Mapping[str, Any], ask: Ask | None = None) -> Content:
         """The tool's output; raises ``ToolFailed`` (errors.py) with a text fit for model and client.
 
@@ -167,6 +172,11 @@ class FileState:
 
     size: int
     content: bytes | None = field(repr=False)
+
+    @property
+    def digest(self) -> str | None:
+        """None: the content is not there."""
+        return None if self.content is None else hashlib.sha256(self.content).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +221,10 @@ class Call:
     title: str = ""
     client: str | None = None
     """The client of the session that declared the tool, if one did."""
+    preview: Sequence[FileEdit] = ()
+    """The changes of files that clients are shown before they decide."""
+    seen: Mapping[str, str | None] = field(default_factory=dict)
+    """The files as that preview showed them: the digest of the content by path, None if there was no file."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from agents_app.runtime.interface import (
     Change,
     EndReason,
     FileEdit,
+    FileState,
     Finish,
     FinishReason,
     Host,
@@ -44,7 +45,7 @@ from agents_app.runtime.interface import (
 from agents_app.runtime.messages import Content, Message, ToolSchema
 from agents_app.runtime.size_limits import MAX_CALLS, PART_BYTES, MessageSize, SizeLimitReached, SizeLimits
 from agents_app.runtime.unicode import Mender, storable, storable_value
-from agents_app.tools.caller import current_call, edits
+from agents_app.tools.caller import current_call, edits, seen
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +60,8 @@ _ENDS: Mapping[ProviderFault, EndReason] = {"context_too_long": "max_tokens", "d
 _MOST_LEVELS, _MOST_MEMBERS = 100, 20_000
 """Limits of a call's arguments: they are parsed in the event loop that all runs share."""
 _MOST_TOKENS = 10**12
+_PREVIEW_SECONDS, _MOST_PREVIEWS = 3.0, 20
+"""Limits of the changes of files that one message's calls show before a client permits them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +229,7 @@ async def _run_tool(plan: Plan, host: Host, call: Call) -> None:
     made: list[FileEdit] = []
     # Each call has a task of its own, so this holds for this call only.
     edits.set(made)
+    seen.set(call.seen)
     current_call.set(_CurrentCall(host, call))
     try:
         arguments = exact_json.loads_plain(call.arguments.strip() or "{}")
@@ -274,6 +278,14 @@ def _as_written(text: str, arguments: dict[str, Any] | None) -> str:
     if not arguments:
         return text if arguments is not None and text.strip() and storable(text) == text else "{}"
     return text if storable(text) == text and exact_json.loads(text) == arguments else exact_json.dumps(arguments)
+
+
+def _is_seen(before: FileState | None) -> bool:
+    return before is None or before.content is not None
+
+
+def _digest(state: FileState | None) -> str | None:
+    return None if state is None else state.digest
 
 
 def _counted(usage: Usage) -> Usage:
@@ -359,8 +371,18 @@ class _Step:
         if not calls:
             await host.message_done(self._message([], broken=False), "end_turn")
             return None
+        await self._preview(calls)
         await host.message_done(self._message(calls, broken=False))
         return calls
+
+    async def _preview(self, calls: Sequence[Call]) -> None:
+        """Add the changes of files that the calls would make, as far as they are found in time."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_PREVIEW_SECONDS):
+                for call in [each for each in calls if each.asks][:_MOST_PREVIEWS]:
+                    arguments = exact_json.loads_plain(call.arguments)
+                    call.preview = await self._plan.tools.preview(call.name, arguments)
+                    call.seen = {edit.path: _digest(edit.before) for edit in call.preview if _is_seen(edit.before)}
 
     async def _cut(self, limit_reached: SizeLimitReached) -> None:
         """End the turn with the part of the message that was shown."""

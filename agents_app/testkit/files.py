@@ -39,6 +39,9 @@ class MemoryWorkspace:
     async def run(self, work: Callable[[Files], T]) -> T:
         return work(self)
 
+    async def look(self, work: Callable[[Files], T]) -> T:
+        return work(self)
+
     async def change(self, work: Callable[[Files], T]) -> T:
         return work(self)
 

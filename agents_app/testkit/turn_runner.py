@@ -13,7 +13,7 @@ from agents_app.errors import ProviderError
 from agents_app.fair.threads import FairPool
 from agents_app.runtime import loop
 from agents_app.runtime.assemble import assemble
-from agents_app.runtime.interface import Ask, Call, FormAnswer, ModelRequest, Provider, ProviderEvent, ToolSet, Usage
+from agents_app.runtime.interface import Ask, Call, FileEdit, FormAnswer, ModelRequest, Provider, ProviderEvent, ToolSet, Usage
 from agents_app.runtime.messages import Content, Message, ToolSchema
 from agents_app.spec import AgentSpec
 from agents_app.testkit.host import MemoryHost, fitting
@@ -72,6 +72,9 @@ class ReplacedTools:
 
     def idempotent(self, name: str) -> bool:
         return self._tools.idempotent(name)
+
+    async def preview(self, name: str, arguments: Mapping[str, Any]) -> Sequence[FileEdit]:
+        return () if name in self._functions else await self._tools.preview(name, arguments)
 
     async def run(self, name: str, arguments: Mapping[str, Any], ask: Ask | None = None) -> Content:
         function = self._functions.get(name)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 from agents_app.runtime.interface import FileEdit
@@ -14,6 +15,9 @@ fair_key: ContextVar[Hashable] = ContextVar("fair_key", default=None)
 
 edits: ContextVar[list[FileEdit] | None] = ContextVar("edits", default=None)
 """The edits of the call in progress, in order; the loop reports them with the call's result."""
+
+seen: ContextVar[Mapping[str, str | None]] = ContextVar("seen", default=MappingProxyType({}))
+"""The files that a client saw before it permitted the call in progress, as in ``Call.seen``."""
 
 
 class CurrentCall(Protocol):

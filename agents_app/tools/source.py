@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from agents_app import object_references
+from agents_app.runtime.interface import FileEdit
 from agents_app.tools.arithmetic import calculator
 from agents_app.tools.clock import current_time
 from agents_app.tools.commands.running import run_command
+from agents_app.tools.files.host import Files
 from agents_app.tools.files.listing import list_files, search_files
 from agents_app.tools.files.reading import read_file
-from agents_app.tools.files.writing import edit_file, write_file
+from agents_app.tools.files.writing import edit_file, preview_edit, preview_write, write_file
 from agents_app.tools.questions import ask_user
 from agents_app.tools.web import fetch_url
 
@@ -28,6 +30,11 @@ BUILTINS: Mapping[str, Callable[..., Any]] = {
     "search_files": search_files,
     "write_file": write_file,
 }
+PREVIEWS: Mapping[str, Callable[[Files, Mapping[str, Any]], FileEdit]] = {
+    "builtin:edit_file": preview_edit,
+    "builtin:write_file": preview_write,
+}
+"""By source: a function that finds the change that a call with these arguments would make, and makes none."""
 _READ_FILES = frozenset({"builtin:list_files", "builtin:read_file", "builtin:search_files"})
 READ_ONLY = frozenset({"builtin:calculator", "builtin:current_time", "builtin:fetch_url"}) | _READ_FILES
 """Builtin tools that change nothing. Protocols report it to clients."""

@@ -11,7 +11,7 @@ from typing import Any
 from agents_app import redaction
 from agents_app.errors import RunLost, ToolFailed
 from agents_app.fair.threads import Pool
-from agents_app.runtime.interface import Limits
+from agents_app.runtime.interface import FileEdit, Limits
 from agents_app.runtime.messages import Content, ToolSchema
 from agents_app.spec import ToolSpec
 from agents_app.tools import output
@@ -19,8 +19,8 @@ from agents_app.tools.arguments import checked
 from agents_app.tools.caller import Allowance, allowance, fair_key
 from agents_app.tools.cancelling import cancel_without_waiting
 from agents_app.tools.commands.host import Commands, commands
-from agents_app.tools.files.host import Workspace, workspace
-from agents_app.tools.source import NoFunction, known, resolve
+from agents_app.tools.files.host import FileProblem, Workspace, workspace
+from agents_app.tools.source import PREVIEWS, NoFunction, known, resolve
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +55,19 @@ class ServerTools:
 
     def idempotent(self, name: str) -> bool:
         return name in self._specs and self._specs[name].idempotent
+
+    async def preview(self, name: str, arguments: Mapping[str, Any]) -> Sequence[FileEdit]:
+        spec = self._specs.get(name)
+        make = None if spec is None else PREVIEWS.get(spec.source)
+        if spec is None or make is None or self._files is None:
+            return ()
+        try:
+            fair_key.set(self._fair_key)
+            given = checked(arguments, spec.parameters)
+            return [await self._files.look(lambda files: make(files, given))]
+        except (ToolFailed, FileProblem):
+            # The call will fail with the same reason when it runs.
+            return ()
 
     async def run(self, name: str, arguments: Mapping[str, Any]) -> Content:
         """The tool's output; ``ToolFailed`` with a reason that reveals nothing of the tool's code."""

@@ -2,9 +2,9 @@
 
 from django.contrib import admin
 
-from sessions_app.admin import accounts, audit, keys, model_use, sessions, sign_in, tenants
+from sessions_app.admin import accounts, audit, keys, model_use, sessions, sign_in, tenants, terminals, workspaces
 
-__all__ = ["accounts", "audit", "keys", "model_use", "sessions", "sign_in", "tenants"]
+__all__ = ["accounts", "audit", "keys", "model_use", "sessions", "sign_in", "tenants", "terminals", "workspaces"]
 
 admin.site.site_header = "Agenthost"
 admin.site.site_title = "Agenthost"

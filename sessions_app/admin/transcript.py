@@ -15,9 +15,9 @@ from django.db.models import Case, Count, F, Q, QuerySet, Sum, TextField, Value,
 from django.db.models.functions import Length
 
 from agents_app import exact_json, registry
-from sessions_app.admin.content import TEXT_SHOWN, Block, Excerpt, blocks, tool_names
+from sessions_app.admin.content import TEXT_SHOWN, Block, Excerpt, blocks, cut, tool_names
 from sessions_app.core.base import sealing
-from sessions_app.core.records import options, session_settings
+from sessions_app.core.records import file_edits, options, session_settings
 from sessions_app.models import (
     LIVE_STATES,
     CallRunner,
@@ -56,6 +56,8 @@ class CallView:
     took: timedelta | None = None
     result: list[Block] | None = None
     result_note: str = ""
+    preview: Block | None = None
+    """The changes of files that a client is or was asked to permit, unless the call ran: then its result has them."""
     answer: int | None = None
     """The position of the message with the result, if it is on this page."""
 
@@ -315,8 +317,15 @@ def _call(block: Block, row: ToolCall | None, answer: Message | None, result: li
         took=None if began is None or row.finished_at is None else row.finished_at - began,
         result=result,
         result_note=note,
+        preview=_preview(row),
         answer=position,
     )
+
+
+def _preview(row: ToolCall) -> Block | None:
+    if row.preview is None or row.state not in (CallState.PENDING, CallState.GRANTED, CallState.DENIED):
+        return None
+    return Block("diff", cut(file_edits.unified(row.session_id, exact_json.loads(row.preview))))
 
 
 def _state_text(call: ToolCall) -> str:

@@ -25,6 +25,7 @@ class PendingMessage(models.Model):
     kind = models.CharField(max_length=8, choices=PendingKind.choices)
     message_id = models.CharField(max_length=256)
     message = models.TextField()
+    files = models.TextField(null=True, help_text="JSON of the attached files: base64 by URI; null: none.")
     position = models.IntegerField(default=0)
     created_at = models.DateTimeField()
 

@@ -67,6 +67,7 @@ class ToolCall(models.Model):
     outcome = models.TextField(null=True, help_text="JSON of a client's own account of its result.")
     shown = models.TextField(null=True, help_text="JSON of the content that a client shows while it runs.")
     edits = models.TextField(null=True, help_text="JSON of the files that it changed (file_edits.py); null: none.")
+    preview = models.TextField(null=True, help_text="JSON of the changes that a client is asked to permit; null: none are shown.")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["session", "call_id"], name="call_id_once_a_session")]

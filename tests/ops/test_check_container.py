@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ops import check_container
+from sessions_app.workspace import seccomp
 
 ROOT = Path(check_container.ROOT)
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
@@ -55,6 +56,15 @@ def test_a_mistake_in_the_dockerfile_is_named(old: str, new: str, word: str) -> 
         ("          memory: ${WEB_MEMORY:-1g}\n", "", "web: no limit on memory"),
         ('          cpus: "${REDIS_CPUS:-1}"\n', "", "redis: no limit on cpus"),
         ("          pids: 300\n", "", "postgres: no limit on pids"),
+        ("    volumes:\n      - workspaces:/workspaces\n    depends_on", "    depends_on", "does not mount the volume"),
+        ("      - seccomp:./seccomp-terminals.json\n", "      - seccomp:./gone.json\n", "gone.json"),
+        ("      - seccomp:./seccomp-terminals.json\n", "      - seccomp:unconfined\n", "not filtered"),
+        ('["CMD", "ops/entrypoint", "healthy", "terminals"]', '["CMD", "true"]', "terminals: it has no healthcheck"),
+        (
+            '  command: ["worker"]',
+            '  command: ["worker"]\n    security_opt: [no-new-privileges:true, systempaths=unconfined]',
+            "worker: systempaths",
+        ),
         ("requirepass", "#", "password"),
         ("REDIS_URL_FILE: /run/secrets/redis_url", "REDIS_URL: redis://:hush@redis:6379/0", "REDIS_URL is in the file"),
         ("/run/secrets/database_url_owner", "/run/secrets/database_url_run", "role that migrates"),
@@ -68,3 +78,12 @@ def test_a_mistake_in_the_compose_file_is_named(old: str, new: str, word: str) -
     assert old in COMPOSE
     faults = check_container.compose_faults(COMPOSE.replace(old, new))
     assert any(word in fault for fault in faults)
+
+
+def test_the_terminal_service_may_call_what_sandboxes_need_and_nothing_else_that_they_forbid() -> None:
+    profile = check_container.seccomp_profile("seccomp:./seccomp-terminals.json")
+    assert profile is not None
+    denied = {name for rule in profile["syscalls"] for name in rule["names"]}
+    forbidden = seccomp.PERMISSION_DENIED.keys() | seccomp.NOT_IMPLEMENTED.keys()
+    assert forbidden - denied == {"mount", "umount2", "pivot_root", "sethostname", "memfd_create"}
+    assert denied <= forbidden

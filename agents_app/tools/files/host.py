@@ -121,6 +121,10 @@ class Workspace(Protocol):
         """Call ``work`` in a thread for files, in the tenant's share. ``FileProblem`` if there is no workspace or no thread."""
         ...
 
+    async def look(self, work: Callable[[Files], T]) -> T:
+        """``run`` for work that only reads, before a client has permitted the call: a workspace that is not there is not made."""
+        ...
+
     async def change(self, work: Callable[[Files], T]) -> T:
         """``run`` for work that writes: one at a time in a run, so that two edits of a file in one step both count."""
         ...

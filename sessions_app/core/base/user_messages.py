@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
+from agents_app import exact_json
 from agents_app.runtime.messages import Content, text_of
 from sessions_app.core.base import content
 from sessions_app.core.base.errors import Fault, InvalidInput
@@ -63,6 +64,18 @@ def content_of(message: UserMessage, images: Collection[str], files: Mapping[str
         if block is not None:
             blocks.append(block)
     return content.user_content(blocks, images, ("userMessage",))
+
+
+def kept_files(message: UserMessage, files: Mapping[str, bytes]) -> str | None:
+    """The attached files as JSON text, to be stored with a message that waits; None: there are none."""
+    named = {each["uri"] for each in message.attachments or () if each["type"] == "resource"}
+    kept = {uri: base64.b64encode(data).decode("ascii") for uri, data in files.items() if uri in named}
+    return exact_json.dumps(kept) if kept else None
+
+
+def files_of(kept: str | None) -> dict[str, bytes]:
+    """The files that ``kept_files`` has stored."""
+    return {} if kept is None else {uri: base64.b64decode(data) for uri, data in exact_json.loads(kept).items()}
 
 
 def _block(

@@ -6,7 +6,6 @@ file. ``content`` names a stored content, which may be gone or never have been s
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -77,6 +76,42 @@ def record(session: int, made: Sequence[FileEdit]) -> Recorded:
     return Recorded(edits, diffs)
 
 
+def previewed(session: int, would_be: Sequence[FileEdit]) -> list[Edit]:
+    """Edits that a client is asked to permit, with their contents stored. They leave half of the room to those that are made."""
+    states = [state for edit in would_be for state in (edit.before, edit.after) if state is not None]
+    contents = {_digest(state): state.content for state in states if state.content is not None}
+    _keep(session, contents, share=2)
+    return [_edit(each) for each in would_be]
+
+
+def seen_in(preview: Sequence[Edit]) -> dict[str, str | None]:
+    """The files before these edits: the digest of the content by path, None if there was none (``Call.seen``)."""
+    found = dict[str, str | None]()
+    for edit in preview:
+        digest = None if edit["before"] is None else edit["before"]["content"]
+        if digest != NOT_KEPT:
+            found["/" + "/".join(paths.parse(edit["uri"]))] = digest
+    return found
+
+
+def unified(session: int, edits: Sequence[Edit]) -> str:
+    """A unified diff of these edits, as far as their contents are kept."""
+    texts, left = list[str](), differences.MOST_SHOWN
+    for edit in edits:
+        name = "/" + "/".join(paths.parse(edit["uri"]))
+        before, after = _text(session, edit["before"], {}), _text(session, edit["after"], {})
+        if before is None or after is None:
+            texts.append(f"{name}: +{edit['added']} -{edit['removed']} lines; too large to show")
+        elif "\0" in before or "\0" in after:
+            texts.append(f"{name}: binary")
+        else:
+            texts.append(differences.unified(differences.compare(before, after), name, most=left))
+        left -= len(texts[-1])
+        if left <= 0:
+            break
+    return "\n".join(texts)
+
+
 def of_sessions(sessions: Collection[int]) -> dict[int, list[Edit]]:
     """The changed files by session, the last changed one last; without sessions that never had any."""
     rows = SessionDiffs.objects.filter(session_id__in=sessions).values_list("session_id", "diffs")
@@ -112,11 +147,11 @@ def copy(source: Session, target: Session) -> None:
 
 
 def _digest(state: FileState) -> str:
-    return NOT_KEPT if state.content is None else hashlib.sha256(state.content).hexdigest()
+    return state.digest or NOT_KEPT
 
 
-def _keep(session: int, contents: Mapping[str, bytes]) -> None:
-    """Store the contents for which there is room, and count their bytes."""
+def _keep(session: int, contents: Mapping[str, bytes], share: int = 1) -> None:
+    """Store the contents for which there is room, and count their bytes. ``share``: of the room, 2 is half."""
     wanted = {digest: data for digest, data in contents.items() if len(data) <= MOST_KEPT_OF_FILE}
     if not wanted:
         return
@@ -127,7 +162,7 @@ def _keep(session: int, contents: Mapping[str, bytes]) -> None:
             return
         there = FileVersion.objects.filter(session=row)
         known = set(there.filter(digest__in=wanted).values_list("digest", flat=True))
-        room = MOST_KEPT_OF_SESSION - (there.aggregate(size=Sum("size"))["size"] or 0)
+        room = MOST_KEPT_OF_SESSION // share - (there.aggregate(size=Sum("size"))["size"] or 0)
         new: list[FileVersion] = []
         for digest, data in wanted.items():
             if digest not in known and len(data) <= room:

@@ -128,15 +128,20 @@ BY_SETTING = "setting"
 """``decided_by`` of a call that ran without asking."""
 
 
-def new_call(ref: StepRef, call: Call, ordinal: int, idempotent: bool, at: datetime) -> Statement:
-    """Insert a call as the model made it. A server call that needs no permission is granted by the session's setting."""
+def new_call(
+    ref: StepRef, call: Call, ordinal: int, idempotent: bool, at: datetime, preview: Sequence[Mapping[str, Any]] = ()
+) -> Statement:
+    """Insert a call as the model made it. A server call that needs no permission is granted by the session's setting.
+
+    ``preview``: the changes of files that a client is asked to permit.
+    """
     granted = call.runner == "server" and not call.asks
     decided_by = BY_SETTING if granted else ""
     return Statement(
         "insert into sessions_app_toolcall (tenant_id, session_id, turn_id, call_id, name, arguments, runner, state, step,"
         " ordinal, idempotent, failed, reason, result, stored, decided_by, created_at, decided_at, started_at, finished_at,"
-        " title, client, why)"
-        " values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, '', null, %s, %s, %s, %s, null, null, %s, %s, %s)",
+        " title, client, why, preview)"
+        " values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, '', null, %s, %s, %s, %s, null, null, %s, %s, %s, %s)",
         (
             ref.tenant,
             ref.session,
@@ -157,6 +162,7 @@ def new_call(ref: StepRef, call: Call, ordinal: int, idempotent: bool, at: datet
             call.title,
             call.client,
             call.why,
+            exact_json.dumps(list(preview)) if preview else None,
         ),
     )
 
@@ -499,7 +505,8 @@ where session_id = %s and position <= %s and cut_at is null order by position
 """
 _CALL_COLUMNS = (
     "tenant_id, call_id, name, arguments, runner, state, step, ordinal, idempotent, failed, reason, result, stored, decided_by,"
-    " created_at, decided_at, started_at, finished_at, title, client, why, option, how, suggestion, outcome, shown, edits"
+    " created_at, decided_at, started_at, finished_at, title, client, why, option, how, suggestion, outcome, shown, edits,"
+    " preview"
 )
 _COPY_CALLS = f"""
 insert into sessions_app_toolcall ({_CALL_COLUMNS}, session_id, turn_id)

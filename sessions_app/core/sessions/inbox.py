@@ -6,7 +6,7 @@ starts a turn or changes the inbox, so that nothing spends tokens again on its o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Literal
 
@@ -19,7 +19,7 @@ from sessions_app.core.base import content
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import NotPossible
 from sessions_app.core.base.events import Happening, Kind
-from sessions_app.core.base.user_messages import UserMessage, content_of
+from sessions_app.core.base.user_messages import UserMessage, content_of, kept_files
 from sessions_app.core.log import broadcast, journal
 from sessions_app.core.log.journal.types import NewEvent
 from sessions_app.core.records import clients, dispatches
@@ -69,29 +69,41 @@ def _changing(caller: Caller, session: Session, dispatched: Dispatched | None) -
 
 
 def put(
-    caller: Caller, session: Session, kind: PendingName, message_id: str, message: UserMessage, *, dispatched: Dispatched | None
+    caller: Caller,
+    session: Session,
+    kind: PendingName,
+    message_id: str,
+    message: UserMessage,
+    *,
+    files: Mapping[str, bytes] | None = None,
+    dispatched: Dispatched | None,
 ) -> None:
-    """Add a message, or replace the one with the same id. A steering message replaces any other steering message."""
+    """Add a message, or replace the one with the same id. A steering message replaces any other steering message.
+
+    ``files``: the content of attached files, by URI. They are stored, so the model gets them as they are now.
+    """
     if not message_id or len(message_id) > LONGEST_ID or content.unstorable(message_id, ()):
         raise NotPossible(f"a message's id needs 1 to {LONGEST_ID} characters that can be stored")
     with _changing(caller, session, dispatched) as change:
         spec = agents.for_turn(caller, change.session)
-        content_of(message, spec.images)
+        content_of(message, spec.images, files)
         pending = PendingMessage.objects.filter(session=change.session, kind=kind)
         document = exact_json.dumps(message.document())
         if kind == PendingKind.STEERING.value:
             pending.delete()
         elif not pending.filter(message_id=message_id).exists() and pending.count() >= MOST_QUEUED:
             raise NotPossible(f"the session already has {MOST_QUEUED} queued messages, which is the limit")
+        kept = kept_files(message, files or {})
         position = (pending.aggregate(last=Max("position"))["last"] or 0) + 1
         PendingMessage.objects.update_or_create(
             session=change.session,
             kind=kind,
             message_id=message_id,
-            defaults={"message": document, "api_key_id": caller.key},
+            defaults={"message": document, "files": kept, "api_key_id": caller.key},
             create_defaults={
                 "tenant_id": change.session.tenant_id,
                 "message": document,
+                "files": kept,
                 "api_key_id": caller.key,
                 "position": position,
                 "created_at": timezone.now(),
@@ -114,7 +126,11 @@ def remove(caller: Caller, session: Session, kind: PendingName, message_id: str,
 def reorder(caller: Caller, session: Session, order: Sequence[str], *, dispatched: Dispatched | None) -> None:
     """Put the queued messages into this order. Messages that are not named follow in their old order; unknown ids are ignored."""
     with _changing(caller, session, dispatched) as change:
-        rows = list(PendingMessage.objects.filter(session=change.session, kind=PendingKind.QUEUED).order_by("position", "pk"))
+        rows = list(
+            PendingMessage.objects.filter(session=change.session, kind=PendingKind.QUEUED)
+            .defer("message", "files")
+            .order_by("position", "pk")
+        )
         by_id = {row.message_id: row for row in rows}
         wanted = [by_id.pop(each) for each in dict.fromkeys(order) if each in by_id]
         reordered = [*wanted, *by_id.values()]

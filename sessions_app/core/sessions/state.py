@@ -54,7 +54,7 @@ class CallView:
     reason in ``how`` (``denied``, ``skipped``, ``result-denied``). ``input``: the JSON text of its arguments, incomplete
     while the call is streaming. ``why`` it may run: ``not-needed``, ``setting``, ``user-action``. ``content``: the result
     for the model; ``outcome``: the result in the client's own form; ``shown``: what a client shows while its tool runs;
-    ``edits``: the files that the server's tool changed.
+    ``edits``: the files that the server's tool changed; ``preview``: those that it would change, if it asks.
     """
 
     id: str
@@ -74,6 +74,7 @@ class CallView:
     outcome: dict[str, Any] | None = None
     shown: list[dict[str, Any]] | None = None
     edits: list[dict[str, Any]] = field(default_factory=list)
+    preview: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +170,7 @@ def _state(caller: Caller, session: Session, seq: int, turns: int) -> SessionSta
     enabled = session_settings.settings_of(session).enabled
     ended = _ended(session, None, turns)
     live = Turn.objects.filter(session=session, state__in=LIVE_STATES).first()
-    pending = list(PendingMessage.objects.filter(session=session).order_by("position", "pk"))
+    pending = list(PendingMessage.objects.filter(session=session).defer("files").order_by("position", "pk"))
     waiting = [{"id": row.message_id, "message": exact_json.loads(row.message), "kind": row.kind} for row in pending]
     client = SessionClient.objects.filter(session=session, left_at=None).first()
     customizations = Session.objects.values_list("customizations", flat=True).get(pk=session.pk)
@@ -334,6 +335,7 @@ def _call(row: ToolCall) -> CallView:
         outcome=None if row.outcome is None else exact_json.loads(row.outcome),
         shown=None if row.shown is None else exact_json.loads(row.shown),
         edits=[] if row.edits is None else exact_json.loads(row.edits),
+        preview=[] if row.preview is None else exact_json.loads(row.preview),
     )
 
 

@@ -29,8 +29,13 @@ def dispose_of_session(tx: journal.Transaction, session: Session) -> None:
         _dispose(tx, found)
 
 
+def dispose_in_workspace(workspace: int) -> int:
+    """Dispose of the terminals whose programs work in a workspace; how many there were."""
+    return sum(map(dispose_row, Terminal.objects.filter(workspace=workspace).values_list("pk", flat=True)))
+
+
 def dispose_row(terminal: int) -> bool:
-    """Dispose of a terminal for the server itself; False if it is gone."""
+    """Dispose of a terminal for the server or its operator; False if it is gone."""
     with journal.transaction(waiting=False) as tx:
         row = Terminal.objects.select_for_update(no_key=True).filter(pk=terminal).first()
         if row is not None:

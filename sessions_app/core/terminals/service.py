@@ -13,6 +13,7 @@ import secrets
 import socket
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from django.conf import settings
@@ -41,7 +42,9 @@ _STOP_PATIENCE = 5.0
 class Service:
     """Runs terminals until it is stopped. ``start`` and ``stop`` are called once each, from any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_renewed: Callable[[str], None] | None = None) -> None:
+        """``on_renewed``: called in the loop with ``fault`` after each renewal of the lease."""
+        self._on_renewed = on_renewed
         self.name = f"{socket.gethostname()[:40]}-{secrets.token_hex(6)}"
         self._loop = asyncio.new_event_loop()
         self._thread = supervision.thread(self._run_loop, "terminals", may_return=self._may_end)
@@ -147,6 +150,8 @@ class Service:
         asked, before = time.monotonic(), dict(self._live)
         mine = await database.run(services.renew, self.name, self._fault)
         self._held_until = asked + settings.AGENTHOST_LEASE_SECONDS
+        if self._on_renewed is not None:
+            self._on_renewed(self._fault)
         for terminal, (live, _) in before.items():
             if mine.get(terminal) != live.claimed.fence:
                 # Disposed of, or ended by a sweep while this service could not renew.

@@ -12,7 +12,7 @@ from agents_app.runtime.messages import Content
 from sessions_app.core.base import raw_sql
 from sessions_app.core.base.errors import InvalidInput
 from sessions_app.core.base.events import Happening, Kind
-from sessions_app.core.base.user_messages import UserMessage, content_of
+from sessions_app.core.base.user_messages import UserMessage, content_of, files_of
 from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import NewEvent
 from sessions_app.core.records import history, session_settings
@@ -66,7 +66,7 @@ def take_steering(claimed: Claimed, ref: StepRef, position: int, turn_id: str, i
             return None
         message = UserMessage.of(exact_json.loads(row.message))
         try:
-            content = content_of(message, images)
+            content = content_of(message, images, files_of(row.files))
         except InvalidInput:
             return None
         with usage_entries.counting_client_bytes(session):

@@ -16,7 +16,7 @@ from sessions_app.core.base.errors import InvalidInput
 from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.base.identifiers import new_id
 from sessions_app.core.base.raw_sql import Statement
-from sessions_app.core.base.user_messages import UserMessage, content_of
+from sessions_app.core.base.user_messages import UserMessage, content_of, files_of
 from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import NewEvent
 from sessions_app.core.tenancy import definitions, usage_entries
@@ -61,7 +61,7 @@ def take_first(tx: journal.Transaction, session: Session) -> bool:
         return False
     message = UserMessage.of(exact_json.loads(row.message))
     try:
-        content = content_of(message, spec.images)
+        content = content_of(message, spec.images, files_of(row.files))
     except InvalidInput:
         # The agent has changed and accepts none of the message's parts.
         return False

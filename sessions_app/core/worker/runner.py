@@ -65,7 +65,7 @@ def _call_id_is_taken(session: int, call_id: str) -> bool:
     return ToolCall.objects.filter(session_id=session, call_id=call_id).exists()
 
 
-def _call_ready(turn: str, step: int, call: Call) -> Happening:
+def _call_ready(turn: str, step: int, call: Call, preview: Sequence[file_edits.Edit]) -> Happening:
     payload = {
         "turn": turn,
         "step": step,
@@ -81,6 +81,8 @@ def _call_ready(turn: str, step: int, call: Call) -> Happening:
         payload["title"] = call.title
     if call.client is not None:
         payload["client"] = call.client
+    if preview:
+        payload["edits"] = preview
     return Happening(Kind.CALL_READY, payload)
 
 
@@ -335,8 +337,9 @@ class Run:
                 input_tokens=usage.input_tokens,
                 output_tokens=usage.output_tokens,
             )
+        previews = await self._previews(message.calls)
         statements += [
-            history.new_call(ref, call, ordinal, self._plan.tools.idempotent(call.name), now)
+            history.new_call(ref, call, ordinal, self._plan.tools.idempotent(call.name), now, previews.get(call.call_id, ()))
             for ordinal, call in enumerate(message.calls)
         ]
         self._may_have_calls = self._may_have_calls or bool(message.calls)
@@ -353,7 +356,7 @@ class Run:
         statements.append(self._count_usage(usage))
         statements += self._conversation.compacted(now)
         happenings = self._with_unsent(history.text_events(turn, message.step, message.text, message.thinking))
-        happenings += [_call_ready(turn, message.step, call) for call in message.calls]
+        happenings += [_call_ready(turn, message.step, call, previews.get(call.call_id, ())) for call in message.calls]
         for call in message.calls:
             if call.runner == "client" and call.name in self._plan.forms:
                 opened, statement = forms.open_for_call(ref, turn, call, now)
@@ -378,6 +381,11 @@ class Run:
             return
         await self._commit(happenings, statements)
         await self._hand_over_if_asked()
+
+    async def _previews(self, calls: Sequence[Call]) -> dict[str, list[file_edits.Edit]]:
+        """The changes that the calls would make, by call id, with their contents stored."""
+        shown = [call for call in calls if call.preview]
+        return {call.call_id: await self._database(file_edits.previewed, self.claimed.session, call.preview) for call in shown}
 
     def _count_usage(self, usage: Usage) -> Statement:
         loaded, turn = self._loaded, self.claimed.turn_id
@@ -503,6 +511,7 @@ class Run:
                 state=row.state,  # type: ignore[arg-type]
                 asks=row.runner == CallRunner.SERVER,
                 permitted=row.decided_by not in ("", history.BY_SETTING),
+                seen={} if row.preview is None else file_edits.seen_in(exact_json.loads(row.preview)),
             )
             for row in rows
             if row.state in OPEN_CALL_STATES

@@ -17,7 +17,7 @@ from agents_app.tools.files.host import Fault, FileProblem, Files, Found, Info, 
 from agents_app.tools.files.listing import NOT_ENTERED
 from agents_app.tools.files.uses import permitted_path
 from sessions_app.core.base.errors import FilesAway, NotReady, PathOutside, SessionNotFound, WorkspaceFull, WorkspacesOff
-from sessions_app.core.workspaces import access, directories, threads, trees
+from sessions_app.core.workspaces import access, directories, places, templates, threads, trees
 from sessions_app.core.workspaces.access import GrantMissing, Guard
 from sessions_app.core.workspaces.places import Place
 from sessions_app.core.workspaces.room import QuotaReached, Room
@@ -43,6 +43,12 @@ class SessionFiles:
         except FilesAway:
             raise FileProblem("unavailable") from None
 
+    async def look(self, work: Callable[[Files], T]) -> T:
+        try:
+            return await threads.run(self._session.tenant_id, partial(self._look, work))
+        except FilesAway:
+            raise FileProblem("unavailable") from None
+
     async def change(self, work: Callable[[Files], T]) -> T:
         async with self._changing:
             return await self.run(work)
@@ -51,6 +57,17 @@ class SessionFiles:
         with _problems():
             place = directories.of_session(self._session)
         return work(_Files(place, self._policy, permitted))
+
+    def _look(self, work: Callable[[Files], T]) -> T:
+        with _problems():
+            place = directories.if_made(self._session)
+        if place is not None:
+            return work(_Files(place, self._policy, None))
+        agent = Session.objects.filter(pk=self._session.pk).values_list("agent_name", flat=True).first()
+        if agent is None or templates.of_agent(agent) is not None:
+            raise FileProblem("unavailable")
+        place = Place(self._session.tenant_id, None, "", (places.SESSIONS, self._session.public_id), ())
+        return work(_NoFiles(place, self._policy))
 
 
 class _Files:
@@ -133,6 +150,22 @@ class _Files:
 def _real(refused: mechanism.Refused) -> str:
     """Where the path leads, for a model that came through a link; only what clients can be asked for is named."""
     return f"it is {refused.uri}" if isinstance(refused, GrantMissing) else ""
+
+
+class _NoFiles(_Files):
+    """The files of a workspace that is not made yet."""
+
+    def __init__(self, place: Place, policy: Policy | None) -> None:
+        self._place, self._policy, self._permitted = place, policy, None
+        self.cwd = place.root
+
+    def stat(self, path: Path) -> Info:
+        if not self._inside(path):
+            return Info("", "directory")
+        raise FileProblem("missing")
+
+    def read(self, path: Path, offset: int, length: int) -> bytes:  # noqa: ARG002 - the interface's
+        raise FileProblem("missing")
 
 
 def _info(entry: Entry) -> Info:

@@ -11,6 +11,7 @@ from sessions_app.core.workspaces import access, files, making, places, trees
 from sessions_app.core.workspaces.places import Place
 from sessions_app.models import Session, Workspace
 from sessions_app.workspace import paths
+from sessions_app.workspace.tree import Tree
 
 
 def of_terminal(caller: Caller, cwd: str | None, session: Session | None = None) -> Place:
@@ -34,7 +35,16 @@ def of_terminal(caller: Caller, cwd: str | None, session: Session | None = None)
 def of_session(session: Session) -> Place:
     """A session's working directory, for its own tools and terminals; its workspace's root if it does not exist any more."""
     place = making.of_session(session)
-    tree = trees.tree_of(place, make=True)
+    return _existing(place, trees.tree_of(place, make=True))
+
+
+def if_made(session: Session) -> Place | None:
+    """``of_session`` without making anything; None if the session has no workspace yet."""
+    place = making.bound(session)
+    return None if place is None else _existing(place, trees.tree_of(place))
+
+
+def _existing(place: Place, tree: Tree) -> Place:
     if place.path and not files.is_directory(tree, place.path):
         place = places.Place(place.tenant, place.workspace, place.public_id, place.root, ())
     return place

@@ -46,7 +46,7 @@ class Child:
 def read(caller: Caller, uri: str, grants: Grants | None = None) -> bytes:
     """A file's bytes. InvalidInput if they are more than AGENTHOST_FILE_BYTES."""
     place = making.find_used(caller, uri)
-    with _refusals("uri"):
+    with refusals("uri"):
         tree = _existing(place, access.guard_of(caller, place, grants, "read"))
         most = settings.AGENTHOST_FILE_BYTES
         entry = tree.stat(place.path, follow=True)
@@ -68,7 +68,7 @@ def read_attached(caller: Caller, uris: Collection[str], grants: Grants | None =
     for uri in uris:
         try:
             place = making.find_used(caller, uri)
-            with _refusals("uri"):
+            with refusals("uri"):
                 data = _existing(place, access.guard_of(caller, place, grants, "read")).read(place.path, most=min(most, left))
         except DomainError:
             continue
@@ -83,16 +83,16 @@ def write(caller: Caller, uri: str, data: bytes, grants: Grants | None = None, *
         raise InvalidInput([Fault(("data",), _too_large(len(data)))])
     place = making.find_or_make(caller, uri)
     guard = access.guard_of(caller, place, grants, "write")
-    with _refusals("uri"):
+    with refusals("uri"):
         access.require(guard, place.path)
-    with _refusals("uri"), Room(place, len(data)) as room:
+    with refusals("uri"), Room(place, len(data)) as room:
         tree_of(place, room, make=True, guard=guard).write(place.path, data, create_only=create_only)
 
 
 def children(caller: Caller, uri: str, grants: Grants | None = None) -> list[Child]:
     """A directory's entries. InvalidInput if they are more than AGENTHOST_LIST_ENTRIES."""
     place, most = making.find_used(caller, uri), settings.AGENTHOST_LIST_ENTRIES
-    with _refusals("uri"):
+    with refusals("uri"):
         try:
             entries = _existing(place, access.guard_of(caller, place, grants, "read")).list(place.path, most=most)
         except mechanism.TooMany:
@@ -144,7 +144,7 @@ def delete(caller: Caller, uri: str, grants: Grants | None = None, *, recursive:
     place = making.find_used(caller, uri)
     _require_below_root(place, "uri")
     guard = access.guard_of(caller, place, grants, "write")
-    with _refusals("uri"):
+    with refusals("uri"):
         _existing(place, guard)
         with Room(place) as room:
             tree = tree_of(place, room, guard=guard)
@@ -175,7 +175,7 @@ def is_directory(tree: Tree, path: Path) -> bool:
 
 def require_directory(tree: Tree, path: Path, member: str) -> None:
     """PathNotFound or InvalidInput unless there is a directory."""
-    with _refusals(member):
+    with refusals(member):
         if tree.stat(path, follow=True).leads_to != "directory":
             raise InvalidInput([Fault((member,), "is not a directory")])
 
@@ -201,7 +201,7 @@ def _two_ends(
     # What is moved can be read at its new place.
     operations: tuple[Operation, ...] = ("read", "write") if moves else ("read",)
     guard, end_guard = access.guard_of(caller, begin, grants, *operations), access.guard_of(caller, found, grants, "write")
-    with _refusals(""):
+    with refusals(""):
         access.require(end_guard, found.path)
         _existing(begin, guard).stat(begin.path)
         end = making.find_or_make(caller, destination, "destination")
@@ -230,7 +230,7 @@ def _too_large(size: int | None) -> str:
 
 
 @contextmanager
-def _refusals(member: str) -> Iterator[None]:
+def refusals(member: str) -> Iterator[None]:
     """Raises the core's errors for the mechanism's. ``member``: of the request, for errors of its value."""
     try:
         yield

@@ -70,15 +70,25 @@ def _again(place: Place) -> Place:
 
 def of_session(session: Session) -> Place:
     """The working directory of a session, in its workspace, which is made if there is none."""
+    return bound(session) or _directory(private_of(session), None)
+
+
+def bound(session: Session) -> Place | None:
+    """The working directory of a session; None if it has no workspace yet."""
     places.base()
-    bound = Session.objects.filter(pk=session.pk).only("workspace", "directory").first()
-    if bound is None:
+    found = Session.objects.filter(pk=session.pk).only("workspace", "directory").first()
+    if found is None:
         raise SessionNotFound
-    number, directory = bound.workspace_id, bound.directory
-    row = private_of(session) if number is None else Workspace.objects.filter(pk=number, removed_at=None).first()
+    if found.workspace_id is None:
+        return None
+    row = Workspace.objects.filter(pk=found.workspace_id, removed_at=None).first()
     if row is None:
         raise PathOutside
     places.touch(row)
+    return _directory(row, found.directory)
+
+
+def _directory(row: Workspace, directory: str | None) -> Place:
     root = paths.parse(row.root)
     path = root if directory is None or row.private else _inside(root, directory)
     return places.of_row(row, path)
@@ -96,12 +106,14 @@ def private_of(session: Session) -> Workspace:
     """The workspace of a session that has none, made now; SessionNotFound if the session was deleted."""
     root = (SESSIONS, session.public_id)
     with transaction.atomic():
-        locked = Session.objects.select_for_update(no_key=True).filter(pk=session.pk).only("pk", "workspace").first()
+        locked = (
+            Session.objects.select_for_update(no_key=True).filter(pk=session.pk).only("pk", "workspace", "agent_name").first()
+        )
         if locked is None:
             raise SessionNotFound
         if locked.workspace_id is not None:
             return Workspace.objects.get(pk=locked.workspace_id)
-        row = _insert(session.tenant_id, paths.uri_of(root), private=True, agent=session.agent_name)
+        row = _insert(session.tenant_id, paths.uri_of(root), private=True, agent=locked.agent_name)
         if row is None:
             raise SessionNotFound
         Session.objects.filter(pk=session.pk).update(workspace=row.pk)

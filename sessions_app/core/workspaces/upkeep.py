@@ -78,6 +78,18 @@ def retire(this_round: Round) -> None:
             break
 
 
+def remove_now(row: int) -> bool:
+    """Mark a workspace as removed, whoever uses it: its URI is free, and its sessions get a new one of their own when they need
+    one. Workers delete the directory. False: it was removed already.
+    """
+    with transaction.atomic():
+        rows = Workspace.objects.filter(pk=row, removed_at=None)
+        if not rows.update(removed_at=Now(), revision=F("revision") + 1):
+            return False
+        Session.objects.filter(workspace_id=row).update(workspace=None)
+    return True
+
+
 def _removed() -> QuerySet[Workspace]:
     return Workspace.objects.filter(removed_at__isnull=False)
 

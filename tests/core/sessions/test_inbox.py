@@ -61,6 +61,27 @@ def test_the_first_queued_message_starts_when_the_turn_ends(alice: World, start_
     ]
 
 
+@pytest.mark.rule("R154", "R212")
+@pytest.mark.parametrize("kind", ["queued", "steering"])
+def test_the_model_gets_the_files_that_were_attached_to_a_pending_message(
+    alice: World, start_worker: Any, model: ModelServer, kind: Any
+) -> None:
+    start_worker()
+    session = make(alice, approval="auto")
+    start(alice, session, model.script([call("block", {"n": 1})], [text("one")]))
+    assert tools.entered.wait(60)
+    attached = [{"type": "resource", "label": "a.txt", "uri": "file:///w/a.txt"}]
+    message = inbox.UserMessage("look", attached)
+    files = {"file:///w/a.txt": b"the content\n", "file:///w/unnamed": b"not attached"}
+    inbox.put(alice.caller, session, kind, "m", message, files=files, dispatched=action())
+    tools.release.set()
+    # The scripted model repeats what it gets.
+    wait_for(lambda: "the content" in str(said(session)[-1:]) and said(session)[-1][0] == "assistant", "the answer")
+    shown = [content for role, content in said(session) if role == "user"][-1]
+    assert shown == [{"type": "text", "text": message.text}, {"type": "text", "text": "Attachment a.txt:\nthe content\n"}]
+    assert not PendingMessage.objects.filter(session=session).exists()
+
+
 @pytest.mark.rule("R143")
 def test_a_turns_end_with_a_follower_comes_after_all_its_deltas(alice: World, start_worker: Any, model: ModelServer) -> None:
     start_worker()

@@ -241,6 +241,111 @@ def test_an_edit_waits_for_a_permission_and_a_trusted_reader_does_not(
     assert results(session)[2].startswith("Tool call denied")
 
 
+def asked(session: Session, call_id: str) -> dict[str, Any]:
+    """The payload of the event with which this call asks for a permission."""
+    found: dict[str, Any] = wait_for(
+        lambda: next((payload for _, payload in events(session, "call_ready") if payload["call"] == call_id), None),
+        "the question",
+    )
+    return found
+
+
+def test_a_call_that_asks_shows_the_change_that_it_would_make(
+    alice: World, coder: AgentSpec, volume_directory: Path, start_worker: Any, model: ModelServer
+) -> None:
+    start_worker()
+    session = alice.session(tools=[{"name": "edit_file"}, {"name": "write_file"}])
+    steps = [
+        [call("write_file", {"path": "a.py", "content": CODE}, id="w")],
+        [call("edit_file", {"path": "a.py", "old_text": "return 1", "new_text": "return 2"}, id="e")],
+        [call("edit_file", {"path": "a.py", "old_text": "nothing like it", "new_text": ""}, id="wrong")],
+    ]
+    accepted = alice.say(session, model.script(*steps, [text("ok")]))
+    [created] = asked(session, "w")["edits"]
+    assert (created["before"], created["added"], created["removed"]) == (None, 2, 0)
+    own = state.read(alice.caller, session).summary.uri
+    assert file_edits.content(alice.caller, own, created["after"]["content"]) == CODE.encode()
+    wait_for_state(accepted, "waiting")
+    # Looking makes no workspace and no file.
+    assert not Workspace.objects.filter(sessions=session.pk).exists()
+    alice.answer(session, Permission(0, "w", granted=True))
+    [edited] = asked(session, "e")["edits"]
+    assert (edited["uri"], edited["before"], edited["added"], edited["removed"]) == (created["uri"], created["after"], 1, 1)
+    wait_for_state(accepted, "waiting")
+    live = state.read(alice.caller, session).live
+    assert live is not None
+    shown = [part.call for part in live.parts if part.call is not None and part.call.status == "asking"]
+    assert [each.preview for each in shown] == [[edited]]
+    assert (tree_of(volume_directory, session) / "a.py").read_text() == CODE
+    alice.answer(session, Permission(0, "e", granted=True))
+    # A call that would fail has nothing to show.
+    assert "edits" not in asked(session, "wrong")
+    wait_for_state(accepted, "waiting")
+    alice.answer(session, Permission(0, "wrong", granted=False))
+    wait_for_state(accepted, "done")
+    assert [payload["edits"] for _, payload in events(session, "call_finished") if "edits" in payload] == [[created], [edited]]
+
+
+def test_a_file_that_changed_after_the_question_is_not_overwritten_and_an_edit_still_finds_its_place(
+    alice: World, coder: AgentSpec, volume_directory: Path, start_worker: Any, model: ModelServer
+) -> None:
+    start_worker()
+    session = alice.session(tools=[{"name": "edit_file"}, {"name": "write_file"}])
+    steps = [
+        [call("write_file", {"path": "a", "content": "one\ntwo\n"}, id="made")],
+        [
+            call("write_file", {"path": "a", "content": "all new\n"}, id="w", index=0),
+            call("write_file", {"path": "b", "content": "b\n"}, id="new", index=1),
+            call("edit_file", {"path": "a", "old_text": "two", "new_text": "2"}, id="e", index=2),
+        ],
+    ]
+    accepted = alice.say(session, model.script(*steps, [text("ok")]))
+    asked(session, "made")
+    wait_for_state(accepted, "waiting")
+    alice.answer(session, Permission(0, "made", granted=True))
+    asked(session, "e")
+    wait_for_state(accepted, "waiting")
+    tree = tree_of(volume_directory, session)
+    (tree / "a").write_text("by hand\ntwo\n")
+    (tree / "b").write_text("by hand\n")
+    alice.answer(session, *(Permission(0, call_id, granted=True) for call_id in ("w", "new", "e")))
+    wait_for_state(accepted, "done")
+    assert (tree / "a").read_text() == "by hand\n2\n"
+    assert (tree / "b").read_text() == "by hand\n"
+    refused = [result for result in results(session) if "has changed since the client saw" in result]
+    assert [result.removeprefix("Tool execution failed: ")[:1] for result in refused] == ["a", "b"]
+
+
+def test_previews_leave_room_for_the_contents_of_edits_that_are_made(
+    alice: World, coder: AgentSpec, start_worker: Any, model: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_edits, "MOST_KEPT_OF_SESSION", 200)
+    start_worker()
+    session = alice.session(tools=[{"name": "write_file"}])
+    writes = [call("write_file", {"path": name, "content": name * 60}, id=name, index=n) for n, name in enumerate("abc")]
+    accepted = alice.say(session, model.script(writes, [text("ok")]))
+    asked(session, "c")
+    wait_for_state(accepted, "waiting")
+    kept = FileVersion.objects.filter(session=session)
+    assert [bytes(row.content)[:1] for row in kept] == [b"a"]
+    alice.answer(session, *(Permission(0, name, granted=name == "c") for name in "abc"))
+    wait_for_state(accepted, "done")
+    assert sorted(bytes(row.content)[:1] for row in kept.all()) == [b"a", b"c"]
+
+
+def test_a_workspace_that_an_agents_tool_makes_begins_with_the_agents_template(
+    alice: World, coder: AgentSpec, agents: Any, volume_directory: Path, tmp_path: Path, start_worker: Any, model: ModelServer
+) -> None:
+    template = tmp_path / "starter"
+    template.mkdir()
+    (template / "README").write_text("begin\n")
+    agents(tools=coder.tools, template=str(template))
+    start_worker()
+    session = alice.session(tools=trusted())
+    [found] = play(alice, model, session, ("list_files", {}))
+    assert found == "README"
+
+
 def test_no_path_leads_out_of_the_workspace(
     alice: World, bob: World, coder: AgentSpec, volume_directory: Path, start_worker: Any, model: ModelServer
 ) -> None:

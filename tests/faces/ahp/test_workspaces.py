@@ -17,11 +17,12 @@ from pytest_django import Settings
 
 from agents_app import exact_json
 from sessions_app.ahp.transport.jsonrpc import RPCError
-from sessions_app.core.base import database
+from sessions_app.core.base import database, user_messages
+from sessions_app.core.base.user_messages import files_of
 from sessions_app.core.records import history
-from sessions_app.core.tenancy import keys
+from sessions_app.core.tenancy import keys, usage_entries
 from sessions_app.core.workspaces import upkeep, volume
-from sessions_app.models import Message, Session, Workspace, WorkspaceTotal
+from sessions_app.models import Message, PendingMessage, Session, Workspace, WorkspaceTotal
 from sessions_app.workspace.tree import Tree
 from tests.e2e.ahp_steps import create_session, new_uri, start_action
 from tests.e2e.ahp_watcher import Watcher
@@ -456,6 +457,52 @@ async def test_attached_files_are_read_for_the_model_as_the_key_may_read_them(
         {"type": "text", "text": "[Attachment mine: file:///desk/notes]"},
         {"type": "text", "text": "[Attachment other: file:///pier/secret]"},
     ]
+    await bob.close()
+
+
+@pytest.mark.rule("R154", "R210", "R381")
+@pytest.mark.parametrize("kind", ["queued", "steering"])
+async def test_files_attached_to_a_pending_message_are_read_when_it_is_sent_and_count_until_it_is_gone(
+    alice: Watcher, host: str, sample: SampleTenants, kind: str
+) -> None:
+    uri = await create_session(alice, workingDirectory="file:///harbour")
+    await alice.dispatch(start_action(uri, "busy"))
+    await put(alice, "file:///harbour/a.txt", "as it was\n")
+    pixel = PIXEL.partition(",")[2]
+    await alice.request("resourceWrite", {"uri": "file:///harbour/p.png", "data": pixel, "encoding": "base64"})
+    bob = await opened(host, sample.bob.key, "bob")
+    await make_folder(bob, "file:///pier")
+    await put(bob, "file:///pier/secret", "of bob")
+    session = await Session.objects.aget(addresses__uri=uri)
+    before = await database.run(usage_entries.bytes_of_clients, session)
+    attachments: list[dict[str, Any]] = [
+        {"type": "resource", "label": "a", "uri": "file:///harbour/a.txt"},
+        {"type": "resource", "label": "p", "uri": "file:///harbour/p.png"},
+        {"type": "resource", "label": "other", "uri": "file:///pier/secret"},
+    ]
+    action: dict[str, Any] = {
+        "type": "session/pendingMessageSet",
+        "session": uri,
+        "kind": kind,
+        "id": "m",
+        "userMessage": {"text": "look", "attachments": attachments},
+    }
+    echo = await alice.echo(await alice.dispatch(action))
+    assert echo["action"] == action
+    await alice.check(uri)
+    await put(alice, "file:///harbour/a.txt", "changed later\n")
+    row = await PendingMessage.objects.aget(session=session)
+    assert user_messages.content_of(user_messages.UserMessage.of(action["userMessage"]), ["data"], files_of(row.files)) == [
+        {"type": "text", "text": "look"},
+        {"type": "text", "text": "Attachment a:\nas it was\n"},
+        {"type": "image", "url": PIXEL},
+        {"type": "text", "text": "[Attachment other: file:///pier/secret]"},
+    ]
+    assert await database.run(usage_entries.bytes_of_clients, session) - before == len(row.message) + len(row.files or "")
+    # The same message without them takes their room away again.
+    await alice.echo(await alice.dispatch({**action, "userMessage": {"text": "look"}}))
+    assert (await PendingMessage.objects.aget(session=session)).files is None
+    assert await database.run(usage_entries.bytes_of_clients, session) - before < 100
     await bob.close()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from agents_app import exact_json, providers
 from agents_app.errors import ProviderError
 from agents_app.runtime import loop
-from agents_app.runtime.interface import Call, Change, EndReason, FormAnswer, Limits, StepMessage
+from agents_app.runtime.interface import Call, Change, EndReason, FileEdit, FormAnswer, Limits, StepMessage
 from agents_app.runtime.messages import Content, Message, ToolSchema
 from tests.fakes.scripted_server import ScriptedServer
 
@@ -33,6 +33,9 @@ class Tools:
 
     def idempotent(self, name: str) -> bool:
         return False
+
+    async def preview(self, name: str, arguments: Mapping[str, Any]) -> Sequence[FileEdit]:
+        return ()
 
     async def run(self, name: str, arguments: Mapping[str, Any], ask: Any = None) -> Content:
         return await self._tools[name](**arguments)

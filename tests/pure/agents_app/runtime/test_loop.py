@@ -15,6 +15,7 @@ from agents_app.runtime import loop
 from agents_app.runtime.interface import (
     Ask,
     Call,
+    FileEdit,
     Finish,
     FormAnswer,
     Limits,
@@ -75,6 +76,9 @@ class Tools:
 
     def idempotent(self, name: str) -> bool:
         return name in self.again
+
+    async def preview(self, name: str, arguments: Mapping[str, Any]) -> Sequence[FileEdit]:
+        return ()
 
     async def run(self, name: str, arguments: Mapping[str, Any], ask: Ask | None = None) -> Content:
         return await self._tools[name](**arguments)

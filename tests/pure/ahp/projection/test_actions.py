@@ -131,6 +131,11 @@ EVENTS: list[tuple[Kind, dict[str, Any], str]] = [
     ),
     (
         Kind.CALL_READY,
+        {**CALL, "step": 1, "name": "w", "input": {}, "arguments": "{}", "runner": "server", "asks": True, "edits": [EDIT]},
+        "toolCallReady",
+    ),
+    (
+        Kind.CALL_READY,
         {**CALL, "step": 1, "name": "tide", "input": {}, "runner": "client", "asks": False},
         "toolCallReady",
     ),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _OF_THE_WEB = ("http:", "https:", "data:")
 _MOST_ATTACHED = 32
 """Attached files of one message that are read; of others the model gets the name."""
+_WITH_MESSAGE = frozenset({"session/turnStarted", "session/pendingMessageSet"})
 HOT = frozenset({"session/turnStarted"})
 """Actions that are handled on the loop, because they need few round trips."""
 
@@ -43,8 +44,8 @@ async def take(connection: Connection, params: Any) -> None:
 
 
 def _attached(action: Mapping[str, Any]) -> list[str]:
-    """The URIs of files that are attached to the message of a new turn (R154). The action was not validated yet."""
-    if action.get("type") != "session/turnStarted":
+    """The URIs of files that are attached to a user message (R154). The action was not validated yet."""
+    if action.get("type") not in _WITH_MESSAGE:
         return []
     message = action.get("userMessage")
     attachments = message.get("attachments") if isinstance(message, dict) else None

@@ -155,7 +155,15 @@ def _result_confirmed(valid: ValidAction) -> None:
 def _pending_set(valid: ValidAction) -> None:
     action = valid.action
     message = UserMessage.of(action["userMessage"])
-    inbox.put(valid.caller, valid.session, action["kind"], action["id"], message, dispatched=valid.dispatched)
+    inbox.put(
+        valid.caller,
+        valid.session,
+        action["kind"],
+        action["id"],
+        message,
+        files=valid.files,
+        dispatched=valid.dispatched,
+    )
 
 
 def _pending_removed(valid: ValidAction) -> None:

@@ -273,7 +273,7 @@ def _call_ready(payload: Payload) -> Made:
     text = payload["arguments"] if "arguments" in payload else exact_json.dumps(payload["input"])
     members = {**_of_call(payload), "invocationMessage": values.invocation(payload), "toolInput": text}
     if payload["asks"]:
-        members |= values.confirmation_of(payload)
+        members |= values.confirmation_of(payload, payload.get("edits", ()), payload.get(_SESSION_URI, ""))
     else:
         members["confirmed"] = payload.get("why") or "not-needed"
     return "toolCallReady", members
@@ -444,7 +444,7 @@ _ACTIONS: Mapping[str, Callable[[Payload], Made | None]] = {
     Kind.FORM_CLOSED: _form_closed,
 }
 
-_WITH_CONTENTS = {Kind.CALL_FINISHED, Kind.DIFFS_CHANGED}
+_WITH_CONTENTS = {Kind.CALL_FINISHED, Kind.CALL_READY, Kind.DIFFS_CHANGED}
 _OF_TENANT = {Kind.ACTIVE_SESSIONS_CHANGED, Kind.AGENTS_CHANGED, Kind.DISPATCH_REFUSED, Kind.TERMINALS_CHANGED}
 SILENT = frozenset(Kind) - frozenset(_ACTIONS) - _OF_TENANT
 """Kinds of events for which this version has no action. Some of them lead to notifications."""

@@ -131,7 +131,7 @@ def _call(call: CallView, uri: str) -> dict[str, Any]:
     base = {**base, "invocationMessage": values.invocation(named), "toolInput": call.input}
     chosen = values.selected(call.option)
     if call.status == "asking":
-        return {**base, "status": "pending-confirmation", **values.confirmation_of(named)}
+        return {**base, "status": "pending-confirmation", **values.confirmation_of(named, call.preview, uri)}
     if call.status == "ended":
         return {**base, "status": "cancelled", **_ending(call, chosen)}
     ran = {**base, "confirmed": call.why, **chosen}

@@ -154,10 +154,11 @@ def invocation(call: Mapping[str, Any]) -> str:
     return str(call.get("title") or call["name"])
 
 
-def confirmation_of(call: Mapping[str, Any]) -> dict[str, Any]:
-    """The members of a call that waits for a confirmation, besides its input."""
+def confirmation_of(call: Mapping[str, Any], edits: Sequence[Mapping[str, Any]], session: str) -> dict[str, Any]:
+    """The members of a call that waits for a confirmation, besides its input. ``edits``: the changes that it would make."""
     options = [dict(option) for option in OPTIONS]
-    return {"confirmationTitle": f"Run {invocation(call)}?", "editable": True, "options": options}
+    shown: dict[str, Any] = {"confirmationTitle": f"Run {invocation(call)}?", "editable": True, "options": options}
+    return {**shown, "edits": {"items": [file_edit(edit, session) for edit in edits]}} if edits else shown
 
 
 def selected(option: str) -> dict[str, Any]:
