@@ -55,6 +55,11 @@ A task that waits for ``http.disconnect`` would take more memory than the rest o
 """
 HAS_BODY = "agenthost.has_body"
 """ASGI extension: returns whether ``receive`` returns at once, so that it needs no time limit."""
+WRITE = "agenthost.write"
+"""ASGI extension: sends a chunk of a response's body at once, without a task, or returns False if it has to be sent as usual.
+
+Only for a response whose body is being sent and has not ended, and between two chunks that are sent as usual.
+"""
 DROP = "agenthost.drop"
 """ASGI extension: ends the connection at once, even if the client has not read the whole response."""
 LINGER_SECONDS = 5.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from agenthost.guard import DISCONNECT, DROP, Receive, Scope, Send
+from agenthost.guard import DISCONNECT, DROP, WRITE, Receive, Scope, Send
 from sessions_app.aap.views import Stream
 
 _UNREAD_SECONDS = 0.5
@@ -20,6 +20,8 @@ async def send_body(stream: Stream, receive: Receive, send: Send, scope: Scope) 
     extensions = scope.get("extensions", {})
     sending = _Sending(extensions[DROP]["call"] if DROP in extensions else None)
     stream.on_key_end(sending.key_has_ended)
+    if WRITE in extensions:
+        stream.write_with(extensions[WRITE]["call"])
     waiting = None
     if DISCONNECT in extensions:
         extensions[DISCONNECT]["call"](sending.disconnect)

@@ -65,6 +65,16 @@ class Cycle(RequestResponseCycle):
         else:
             raise RuntimeError(f"Unexpected ASGI message '{message['type']}' sent, after response already completed.")
 
+    def write_now(self, chunk: bytes) -> bool:
+        """Write a chunk of a chunked body, unless the client has to read first; False if it was not written."""
+        is_sending = self.response_started and not self.response_complete
+        if not is_sending or not self.chunked_encoding or self.disconnected or self.flow.write_paused:
+            return False
+        if self._head or self.scope["method"] == "HEAD" or self.transport.is_closing():
+            return False
+        self.transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+        return True
+
     def _start(self, message: Any) -> None:
         if message["type"] != "http.response.start":
             raise RuntimeError(f"Expected ASGI message 'http.response.start', but got '{message['type']}'.")

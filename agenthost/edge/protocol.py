@@ -25,7 +25,7 @@ from agenthost.edge import refusals
 from agenthost.edge.connections import Admission, Connections
 from agenthost.edge.cycle import Cycle
 from agenthost.edge.proxies import is_proxy
-from agenthost.guard import DISCONNECT, DROP, HAS_BODY, WAIT_FOR_READER, WEBSOCKET_PATHS
+from agenthost.guard import DISCONNECT, DROP, HAS_BODY, WAIT_FOR_READER, WEBSOCKET_PATHS, WRITE
 from sessions_app.aap import problems
 from sessions_app.aap.problems import Problem
 from sessions_app.core.base.small_events import SmallEvent
@@ -283,6 +283,7 @@ class HttpProtocol(HttpToolsProtocol):
             DISCONNECT: {"call": self._call_on_disconnect},
             DROP: {"call": self._drop},
             HAS_BODY: {"call": self._has_body},
+            WRITE: {"call": self._write_now},
         }
 
     def _wait_for_reader(self, key_is_good: KeyIsGood | None = None) -> None:
@@ -340,6 +341,9 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _has_body(self) -> bool:
         return isinstance(self._running, Cycle) and self._running.has_body()
+
+    def _write_now(self, chunk: bytes) -> bool:
+        return isinstance(self._running, Cycle) and self._running.write_now(chunk)
 
     def _drop(self) -> None:
         self.transport.abort()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 
 from sessions_app.aap.keep_alive import Quiet
 from sessions_app.aap.stream import KEEP_ALIVE, KEY_ENDED, RunEnd, SSEEncoder, may_end_key
 from sessions_app.core.base import byte_budget, draining
 from sessions_app.core.base.errors import PositionPruned
+from sessions_app.core.base.events import STREAM_KINDS
 from sessions_app.core.log import feed
 from sessions_app.core.log.journal.types import Event
 from sessions_app.core.tenancy import key_watch
@@ -24,6 +25,7 @@ async def body(
     tenant's unread answers leave no room for a large chunk.
     """
     with key_watch.watching(slot) as key, Quiet(keep_alive) as quiet:
+        at_once = None if slot.write is None else _AtOnce(slot.write, encoder, end, quiet)
         if opening:
             yield opening
             quiet.sent()
@@ -35,6 +37,8 @@ async def body(
                     quiet.wake(reader.nudge)
                     over, unread = False, 0
                     while not over:
+                        # A large chunk may be unread: the next one is counted in its place.
+                        reader.at_once = None if at_once is None or unread > byte_budget.SMALL_PIECE else at_once
                         events = await reader.next(None)
                         if events is not None and any(may_end_key(event) for event in events):
                             await key.check()
@@ -56,6 +60,28 @@ async def body(
                             quiet.sent()
         except PositionPruned:
             return
+
+
+class _AtOnce:
+    """Sends deltas when they arrive, without waking the stream's task: under load this is a fifth of what a delta costs."""
+
+    __slots__ = ("_encoder", "_end", "_quiet", "_write")
+
+    def __init__(self, write: Callable[[bytes], bool], encoder: SSEEncoder, end: RunEnd, quiet: Quiet) -> None:
+        self._write, self._encoder, self._end, self._quiet = write, encoder, end, quiet
+
+    def __call__(self, events: Sequence[Event]) -> bool:
+        """False, and nothing is sent, if one of them may end the stream, or the client has to read first."""
+        for event in events:
+            if event.kind not in STREAM_KINDS or self._end.reached(event):
+                return False
+        chunk = b"".join([self._encoder.encode(event) for event in events])
+        if not chunk:
+            return True
+        if len(chunk) > byte_budget.SMALL_PIECE or not self._write(chunk):
+            return False
+        self._quiet.sent()
+        return True
 
 
 def _encoded(events: Sequence[Event], encoder: SSEEncoder, end: RunEnd) -> tuple[bytes, bool]:

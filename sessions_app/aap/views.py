@@ -386,6 +386,10 @@ class Stream:
         """Call ``call``, in the event loop, when the caller's key has ended. The body then ends at the client's next read."""
         self._slot.on_end = call
 
+    def write_with(self, write: Callable[[bytes], bool]) -> None:
+        """Let the body send chunks with ``write``, without its task, wherever that returns True."""
+        self._slot.write = write
+
     async def end(self) -> None:
         """End the body at once. Closing its wrapper only drops a reference, and garbage collection may come late."""
         await self.body.aclose()

@@ -48,7 +48,8 @@ _released: deque[tuple[Level, Level]] = deque()
 class Slot:
     """One of the streams or connections that a caller may have open. It is freed by ``release`` or with the object.
 
-    ``on_end``: called when the key has ended, while the slot is watched (``watching``).
+    ``on_end``: called when the key has ended, while the slot is watched (``watching``). ``write``: sends a chunk of the
+    stream without its task, if it returns True.
     """
 
     ended = False
@@ -59,6 +60,7 @@ class Slot:
         self.caller = caller
         self.is_kept = False
         self.on_end: Callable[[], None] | None = None
+        self.write: Callable[[bytes], bool] | None = None
         levels = ((quota, "key", caller.line), (quota, "tenant", caller.tenant))
         with _open_lock:
             _free_released()
@@ -138,7 +140,7 @@ class Watched:
 
     def end(self) -> None:
         """Call nothing from now on: what would be called refers to this object."""
-        self._on_end = self._slot.on_end = None
+        self._on_end = self._slot.on_end = self._slot.write = None
 
 
 class _Watch:

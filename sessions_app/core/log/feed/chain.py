@@ -69,6 +69,14 @@ class SessionChain:
         elif item.events and item.events[-1].seq > self.covered:
             self._hold(item)
 
+    def pass_on(self, item: SessionItem) -> Sequence[Event]:
+        """``offer`` and ``drain`` at once, for a reader that has taken everything before."""
+        if self._reading or self.behind or self._ready or self._held or not item.prev <= self.covered < item.first:
+            self.offer(item)
+            return self.drain()
+        self.delivered = self.position = self.covered = item.events[-1].seq
+        return item.events
+
     def advance(self, upto: int) -> None:
         """Called when all of the session's events up to this number have been offered."""
         if not self.behind and upto > self.covered:

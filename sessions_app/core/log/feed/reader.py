@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from django.db import Error as DatabaseError
@@ -36,8 +36,11 @@ class SessionReader:
         self._nudged = False
         self._read_again_at = 0.0
         self._waiter: asyncio.Future[None] | None = None
+        self._taken: Sequence[Event] | None = None
+        self.at_once: Callable[[Sequence[Event]], bool] | None = None
+        """Called with events that arrive while ``next`` waits; if it returns True they are done, and ``next`` waits on."""
 
-    async def next(self, timeout: float | None) -> list[Event] | None:
+    async def next(self, timeout: float | None) -> Sequence[Event] | None:
         """The next events, in order and each once; None if there were none for ``timeout`` seconds.
 
         Raises PositionPruned if the next events were deleted, if a database crash lost events that were delivered, or if the
@@ -51,6 +54,9 @@ class SessionReader:
                 return None
             if self._position_lost:
                 raise PositionPruned
+            if (events := self._taken) is not None:
+                self._taken = None
+                return events
             if events := self._chain.drain():
                 return events
             wake_at = until
@@ -103,8 +109,27 @@ class SessionReader:
         self._chain.advance(upto)
 
     def offer(self, item: SessionItem) -> None:
-        self._chain.offer(item)
+        waiter = self._waiter
+        if self.at_once is None or waiter is None or waiter.done() or self._position_lost or self._chain.is_ready:
+            self._chain.offer(item)
+        elif events := self._chain.pass_on(item):
+            self._offer_at_once(self.at_once, events, waiter)
+            return
         self._wake()
+
+    def _offer_at_once(
+        self, take: Callable[[Sequence[Event]], bool], events: Sequence[Event], waiter: asyncio.Future[None]
+    ) -> None:
+        try:
+            is_done = take(events)
+        except Exception:
+            # The consumer gets the events and the error: it must not end the feed, which has other readers.
+            is_done = False
+        if not is_done:
+            self._taken = events
+            waiter.set_result(None)
+        elif self._chain.behind:
+            self._wake()
 
     def advance(self, upto: int) -> None:
         self._chain.advance(upto)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ from sessions_app.core.base.errors import PositionPruned
 from sessions_app.core.log import broadcast, feed, journal
 from sessions_app.core.log.broadcast.layer import ChannelLayer
 from sessions_app.core.log.feed import chain, hub
-from sessions_app.core.log.journal.types import SessionRead
+from sessions_app.core.log.journal.types import Event, SessionRead
 from tests.core.log.broadcast.conftest import wait_until
 from tests.core.log.feed.conftest import Line, Lines, Weather, collect
 
@@ -59,6 +59,69 @@ async def test_a_nudge_ends_one_wait_and_loses_nothing(lines: Lines) -> None:
         assert await waiting is None
         stored = await line.tell("a")
         assert await collect(reader, 1) == seqs(stored)
+
+
+async def test_what_arrives_while_the_reader_waits_is_offered_at_once_and_each_event_comes_once(lines: Lines) -> None:
+    line = await database.run(lines.line)
+    at_once: list[int] = []
+
+    def take(events: Sequence[Event]) -> bool:
+        at_once.extend(event.seq for event in events)
+        return True
+
+    async with feed.follow(line.tenant, line.session, 0) as reader:
+        reader.at_once = take
+        waiting = asyncio.create_task(reader.next(60))
+        stored = [*await line.tell("a"), *await line.tell("b", "c")]
+        await wait_until(lambda: len(at_once) == 3, "all were taken")
+        assert at_once == seqs(stored)
+        assert not waiting.done()
+        reader.nudge()
+        assert await waiting is None
+
+
+@pytest.mark.parametrize("refuses", [lambda _events: False, lambda _events: bool(1 / 0)])
+async def test_events_that_are_not_taken_at_once_come_from_the_reader_in_order(
+    lines: Lines, refuses: Callable[[Sequence[Event]], bool]
+) -> None:
+    """An error in taking them must not end the feed, which has other readers."""
+    line = await database.run(lines.line)
+    async with feed.follow(line.tenant, line.session, 0) as reader, feed.follow(line.tenant, line.session, 0) as other:
+        reader.at_once = refuses
+        waiting = asyncio.create_task(collect(reader, 1))
+        stored = await line.tell("a")
+        assert await waiting == seqs(stored)
+        later = await line.tell("b", "c")
+        assert await collect(reader, 2) == seqs(later)
+        assert await collect(other, 3) == seqs([*stored, *later])
+
+
+async def test_with_losses_repeats_and_late_announcements_what_is_taken_at_once_and_what_is_read_is_everything(
+    lines: Lines, weather: Weather
+) -> None:
+    line = await database.run(lines.line)
+    weather.lost = weather.twice = weather.late = 0.2
+    got: list[int] = []
+    dice = random.Random(7)
+
+    def take(events: Sequence[Event]) -> bool:
+        taken = dice.random() < 0.6
+        if taken:
+            got.extend(event.seq for event in events)
+        return taken
+
+    async with feed.follow(line.tenant, line.session, 0) as reader:
+        reader.at_once = take
+
+        async def read() -> None:
+            while True:
+                got.extend(event.seq for event in await reader.next(60) or ())
+
+        reading = asyncio.create_task(read())
+        stored = [each for number in range(60) for each in await line.tell(f"{number}")]
+        await wait_until(lambda: len(got) >= 60, "all have come")
+        reading.cancel()
+        assert got == seqs(stored)
 
 
 async def test_a_reader_sees_its_session_only(lines: Lines) -> None:

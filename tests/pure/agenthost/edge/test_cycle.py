@@ -136,3 +136,41 @@ async def test_a_body_that_waits_to_be_requested_has_not_arrived() -> None:
     made = cycle(Written(), expects_continue=True)
     made.message_event.set()
     assert not made.has_body()
+
+
+async def test_a_chunk_is_written_at_once_only_between_the_parts_of_a_chunked_body() -> None:
+    transport = Written()
+    made = cycle(transport)
+    assert not made.write_now(b"early")
+    await made.send({"type": "http.response.start", "status": 200, "headers": []})
+    assert not made.write_now(b"before the head")
+    await made.send({"type": "http.response.body", "body": b"one", "more_body": True})
+    assert made.write_now(b"two")
+    await made.send({"type": "http.response.body", "body": b"three", "more_body": False})
+    assert not made.write_now(b"late")
+    assert transport.data.endswith(b"\r\n\r\n3\r\none\r\n3\r\ntwo\r\n5\r\nthree\r\n0\r\n\r\n")
+
+
+async def test_no_chunk_is_written_at_once_while_the_client_has_to_read_or_has_gone() -> None:
+    transport = Written()
+    made = cycle(transport)
+    await made.send({"type": "http.response.start", "status": 200, "headers": []})
+    await made.send({"type": "http.response.body", "body": b"one", "more_body": True})
+    written = transport.data
+    made.flow.pause_writing()
+    assert not made.write_now(b"two")
+    made.flow.resume_writing()
+    made.disconnected = True
+    assert not made.write_now(b"two")
+    made.disconnected, transport.closed = False, True
+    assert not made.write_now(b"two")
+    assert transport.data == written
+
+
+@pytest.mark.parametrize(("method", "headers"), [("HEAD", []), ("GET", [(b"content-length", b"9")])])
+async def test_no_chunk_is_written_at_once_into_a_body_without_chunks(method: str, headers: list[tuple[bytes, bytes]]) -> None:
+    transport = Written()
+    made = cycle(transport, method=method)
+    await made.send({"type": "http.response.start", "status": 200, "headers": headers})
+    await made.send({"type": "http.response.body", "body": b"one", "more_body": True})
+    assert not made.write_now(b"two")
