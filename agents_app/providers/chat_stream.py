@@ -7,7 +7,7 @@ beside deltas, errors in the middle of a stream.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +32,8 @@ _CUT: Mapping[str, FinishReason] = {
     **dict.fromkeys(("content_filter", "refusal", "safety", "sensitive", "recitation", "prohibited_content"), "refusal"),
 }
 """The finish reasons that count; others (stop, eos, tool_calls…) add nothing to the answer."""
+_PLAIN = frozenset({"content", "role"})
+"""The members of most deltas."""
 _BROKEN = ("error", "abort", "network_error", "insufficient_system_resource")
 
 
@@ -78,6 +80,11 @@ class ChatStream(AnswerReader):
         # Servers send different reasons after calls, so the calls themselves count.
         return self._cut or ("tool_calls" if self._calls else "stop")
 
+    def _documents(self, lines: Any) -> Iterable[dict[str, Any]]:
+        if len(lines) == 1 and lines[0].startswith(b"{") and not self.over:
+            return (self._parsed(lines[0]),)
+        return super()._documents(lines)
+
     def _parsed(self, text: bytes) -> dict[str, Any]:
         chunk = parsed(text)
         return parsed_exactly(text) if b'"arguments"' in text and _has_plain_arguments(chunk) else chunk
@@ -113,6 +120,9 @@ class ChatStream(AnswerReader):
         self.finished = True
 
     def _delta(self, delta: Mapping[str, Any], out: list[ProviderEvent]) -> None:
+        if delta.keys() <= _PLAIN:
+            self._content(delta.get("content"), out)
+            return
         thought = delta.get("reasoning_content") or delta.get("reasoning")
         details = items(delta.get("reasoning_details"))
         if details:

@@ -25,6 +25,7 @@ from yarl import URL
 
 from agents_app.errors import Answered, ProviderError, ProviderFault
 from agents_app.providers import connections
+from agents_app.providers.live_reading import LiveReading
 from agents_app.providers.read_timeout import ReadTimeout
 from agents_app.providers.server_errors import MalformedStream, ServerError, classified
 from agents_app.providers.sse import EventSplitter, EventTooLong
@@ -201,8 +202,18 @@ async def _attempt(request: ModelRequest, call: Call, attempt: int) -> AsyncGene
                 raise await _refused(call, response, attempt)
         timeout = ReadTimeout(response.content)
         splitter, document, blank = call.splitter(), bytearray(), True
+        live = LiveReading(response.content, splitter, answer, timeout, request.at_once, limits.between_outputs)
         while not answer.over:
             timeout.start(deadline)
+            # The first output decides what kind of answer it is, and is yielded.
+            if begun and (read := await live.next()) is not None:
+                if read:
+                    yield read
+                    answer.check()
+                    deadline = loop.time() + limits.between_outputs
+                if answer.finished:
+                    deadline = min(deadline, loop.time() + FOR_USAGE)
+                continue
             chunk = await _more(response.content)
             timeout.stop()
             if document or (blank and chunk.removeprefix(_BOM).lstrip().startswith((b"{", b"["))):

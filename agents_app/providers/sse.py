@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 MAX_EVENT_BYTES = 32 * 1024 * 1024
+_CARRIAGE_RETURN = 13
 
 
 class EventTooLong(Exception):
@@ -25,11 +26,19 @@ class EventSplitter:
         if not self._started and chunk:
             self._started = True
             chunk = chunk.removeprefix(b"\xef\xbb\xbf")
-        if b"\n" not in chunk:
+        end = chunk.find(b"\n")
+        is_one_event = end == len(chunk) - 2 and chunk.startswith(b"data: ") and chunk.endswith(b"\n\n")
+        if is_one_event and not self._pieces and not self._lines and chunk[-3] != _CARRIAGE_RETURN and end < MAX_EVENT_BYTES:
+            # Most chunks are one event of one line.
+            return [[chunk[6:-2]]]
+        if end < 0:
             # Not joined until the line ends: joining at each chunk would be quadratic.
             self._pieces.append(chunk)
             self._grow(len(chunk))
             return []
+        return self._split(chunk)
+
+    def _split(self, chunk: bytes) -> list[list[bytes]]:
         text = b"".join((*self._pieces, chunk))
         self._pieces.clear()
         lines = text.split(b"\n")

@@ -96,6 +96,9 @@ class ModelRequest:
     limits: Limits = field(default_factory=Limits)
     full_model: str = ""
     fair_key: Hashable = None
+    at_once: Callable[[Sequence[ProviderEvent]], bool] | None = None
+    """After the first list, a provider may call this with a list in place of yielding it. If it returns True, the list is done;
+    False: nothing was taken. It saves waking the run's task for each delta."""
 
 
 class Provider(Protocol):
@@ -271,6 +274,10 @@ class Host(Protocol):
         ...
 
     async def delta(self, step: int, part_id: str, kind: Literal["text", "thinking"], text: str, *, late: bool) -> None: ...
+
+    def delta_at_once(self, step: int, part_id: str, kind: Literal["text", "thinking"], text: str, *, late: bool) -> bool:
+        """``delta`` for a caller that cannot wait; False, and nothing is stored, if it would have to."""
+        ...
 
     async def call_opened(self, step: int, part_id: str, call_id: str, name: str) -> None: ...
 

@@ -340,6 +340,7 @@ class _Step:
             limits=plan.limits,
             full_model=plan.full_model,
             fair_key=plan.fair_key,
+            at_once=self._take_at_once,
         )
         fault: ProviderError | None = None
         limit_reached: SizeLimitReached | None = None
@@ -411,6 +412,34 @@ class _Step:
                 self._usage = _counted(event)
             case Finish(reason):
                 self._finish = reason
+
+    def _take_at_once(self, events: Sequence[ProviderEvent]) -> bool:
+        """Take a list that has one delta, if it continues a part and nothing has to be waited for."""
+        event = events[0]
+        kind: Literal["text", "thinking"]
+        if isinstance(event, TextDelta):
+            kind = "text"
+        elif isinstance(event, ThinkingDelta):
+            kind = "thinking"
+        else:
+            return False
+        if len(events) != 1 or not self._parts:
+            return False
+        part_id, of_kind, texts = self._parts[-1]
+        mender = self._menders[kind]
+        if of_kind != kind or not mender.is_whole(event.text) or not self._size.has_room(event.text):
+            return False
+        late = kind == "thinking" and bool(self._text)
+        text = storable(event.text)
+        if not self._host.delta_at_once(self._step, part_id, kind, text, late=late):
+            return False
+        self._size.fit(text)
+        texts.append(text)
+        if kind == "text":
+            self._text.append(text)
+        elif not late:
+            self._thinking.append(text)
+        return True
 
     async def _take_held(self) -> None:
         with contextlib.suppress(SizeLimitReached):

@@ -55,6 +55,10 @@ class MessageSize:
         self._left = -1
         return kept
 
+    def has_room(self, text: str) -> bool:
+        """Whether the text fits in any case, and something more."""
+        return 4 * len(text) < self._left
+
     def take(self, size: int) -> None:
         """Count something that cannot be cut; ``SizeLimitReached`` if it does not fit."""
         if size > self._left:

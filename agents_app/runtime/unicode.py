@@ -41,6 +41,10 @@ class Mender:
             text, self._held = text[:-1], text[-1]
         return storable(text)
 
+    def is_whole(self, text: str) -> bool:
+        """Whether ``feed`` would return all of the text at once, and nothing before it."""
+        return bool(text) and not self._held and not "\ud800" <= text[-1] <= "\udbff"
+
     def rest(self) -> str:
         held, self._held = self._held, ""
         return storable(held)

@@ -94,6 +94,10 @@ class MemoryHost:
     async def delta(self, step: int, part_id: str, kind: Literal["text", "thinking"], text: str, *, late: bool) -> None:  # noqa: ARG002
         self.note("delta", part_id, text, late)
 
+    def delta_at_once(self, step: int, part_id: str, kind: Literal["text", "thinking"], text: str, *, late: bool) -> bool:  # noqa: ARG002
+        self.note("delta", part_id, text, late)
+        return True
+
     async def call_opened(self, step: int, part_id: str, call_id: str, name: str) -> None:  # noqa: ARG002
         self.note("call_opened", part_id, call_id, name)
 

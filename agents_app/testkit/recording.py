@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +124,7 @@ class _Recorder:
     async def _stream(self, request: ModelRequest) -> AsyncGenerator[list[ProviderEvent]]:
         said: list[dict[str, Any]] = []
         try:
-            async with aclosing(self._model.stream(request)) as stream:  # type: ignore[type-var]  # providers are async generators
+            async with aclosing(self._model.stream(replace(request, at_once=None))) as stream:  # type: ignore[type-var]  # providers are async generators
                 async for batch in stream:
                     for event in batch:
                         _write(event, said)

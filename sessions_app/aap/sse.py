@@ -63,7 +63,7 @@ async def body(
 
 
 class _AtOnce:
-    """Sends deltas when they arrive, without waking the stream's task: under load this is a fifth of what a delta costs."""
+    """Sends deltas when they arrive, without waking the stream's task, which has fourteen coroutines to step through."""
 
     __slots__ = ("_encoder", "_end", "_quiet", "_write")
 

@@ -289,14 +289,18 @@ class Run:
         await self._stream(Happening(Kind.TEXT_OPENED if kind == "text" else Kind.THINKING_OPENED, payload))
 
     async def delta(self, step: int, part_id: str, kind: Literal["text", "thinking"], text: str, *, late: bool) -> None:
-        payload = {
-            "turn": self._loaded.public_id,
-            "step": step,
-            "part": part_id,
-            "delta": text,
-            **({"late": True} if late else {}),
-        }
-        await self._stream(Happening(Kind.TEXT_DELTA if kind == "text" else Kind.THINKING_DELTA, payload, join=part_id))
+        await self._stream(self._delta(step, part_id, kind, text, late=late))
+
+    def delta_at_once(self, step: int, part_id: str, kind: Literal["text", "thinking"], text: str, *, late: bool) -> bool:
+        if self._claim_durable is not None or self._unsent:
+            return False
+        return self._writer.put_at_once(self._unit([self._delta(step, part_id, kind, text, late=late)]))
+
+    def _delta(self, step: int, part_id: str, kind: Literal["text", "thinking"], text: str, *, late: bool) -> Happening:
+        payload = {"turn": self._loaded.public_id, "step": step, "part": part_id, "delta": text}
+        if late:
+            payload["late"] = True
+        return Happening(Kind.TEXT_DELTA if kind == "text" else Kind.THINKING_DELTA, payload, part_id)
 
     async def call_opened(self, step: int, part_id: str, call_id: str, name: str) -> None:
         self.is_unanswered = False

@@ -151,6 +151,13 @@ class Writer:
         self._room.setdefault(unit.session, []).append(room)
         return room
 
+    def put_at_once(self, unit: Unit) -> bool:
+        """``put`` for a caller that cannot wait; False, and nothing is queued, if it would have to."""
+        if self._closed or self._unsent.get(unit.session, 0) >= self._most_unsent():
+            return False
+        self._take(unit, None)
+        return True
+
     async def close(self) -> None:
         """Store the queued units, for at most some seconds, and stop."""
         if self._closed:

@@ -97,6 +97,9 @@ class _Turn:
     async def delta(self, step: int, part_id: str, kind: str, text: str, *, late: bool) -> None:
         return
 
+    def delta_at_once(self, step: int, part_id: str, kind: str, text: str, *, late: bool) -> bool:
+        return True
+
     async def call_opened(self, step: int, part_id: str, call_id: str, name: str) -> None:
         return
 

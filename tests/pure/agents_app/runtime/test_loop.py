@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any, Literal
 
 import pytest
@@ -58,6 +59,31 @@ class Provider:
                     yield [each]
         finally:
             self.closed += 1
+
+
+class Live(Provider):
+    """Offers everything after the first event to the run at once, and yields what it does not take."""
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[list[ProviderEvent]]:
+        return self._offer(super().stream(request), request)
+
+    async def _offer(
+        self, answer: AsyncIterator[list[ProviderEvent]], request: ModelRequest
+    ) -> AsyncGenerator[list[ProviderEvent]]:
+        assert request.at_once is not None
+        async with aclosing(answer) as batches:  # type: ignore[type-var]  # it is a generator
+            yield await anext(batches)
+            async for batch in batches:
+                if request.at_once(batch):
+                    self.taken += len(batch)
+                else:
+                    yield batch
+
+    taken = 0
+
+
+both_ways = pytest.mark.parametrize("make", [Provider, Live])
+"""Every event is yielded, or taken at once where the run allows it."""
 
 
 class Tools:
@@ -138,8 +164,9 @@ async def nothing() -> str:
 # --- how a turn ends ---
 
 
-async def test_text_ends_the_turn_with_its_message() -> None:
-    host, provider = Host(), Provider([ThinkingDelta("hm"), TextDelta("a"), TextDelta("b"), Usage(3, 2), Finish("stop")])
+@both_ways
+async def test_text_ends_the_turn_with_its_message(make: type[Provider]) -> None:
+    host, provider = Host(), make([ThinkingDelta("hm"), TextDelta("a"), TextDelta("b"), Usage(3, 2), Finish("stop")])
     await loop.run(plan(provider), host, 0)
     assert host.names == ["step_started", "part_opened", "delta", "part_opened", "delta", "delta", "message_done"]
     assert host.said[-1] == ("message_done", "end_turn", "")
@@ -223,26 +250,45 @@ async def test_a_lost_run_says_nothing_more_and_closes_its_stream(where: str) ->
 
 
 @pytest.mark.rule("A57", "A58")
-async def test_thinking_after_text_is_late_and_in_the_parts_alone() -> None:
+@both_ways
+async def test_thinking_after_text_is_late_and_in_the_parts_alone(make: type[Provider]) -> None:
     host = Host()
-    step = [ThinkingDelta("1"), TextDelta("2"), ThinkingDelta("3"), TextDelta("4"), Finish("stop")]
-    await loop.run(plan(Provider(step)), host, 0)
+    step = [ThinkingDelta("1"), TextDelta("2"), ThinkingDelta("3"), ThinkingDelta("5"), TextDelta("4"), Finish("stop")]
+    await loop.run(plan(make(step)), host, 0)
     message = host.messages[0]
     assert (message.thinking, message.text) == ("1", "24")
-    assert [text for _, _, text in message.parts] == ["1", "2", "3", "4"]
-    assert [each[3] for each in host.said if each[0] == "delta"] == [False, False, True, False]
+    assert [text for _, _, text in message.parts] == ["1", "2", "35", "4"]
+    assert [each[3] for each in host.said if each[0] == "delta"] == [False, False, True, True, False]
+
+
+async def test_only_a_delta_that_continues_the_open_part_is_taken_at_once() -> None:
+    host = Host()
+    provider = Live(
+        [TextDelta("a"), TextDelta("b"), ThinkingDelta("c"), ThinkingDelta("d"), TextDelta(""), Usage(1, 1), Finish("stop")]
+    )
+    await loop.run(plan(provider), host, 0)
+    assert provider.taken == 2
+    assert [each[2] for each in host.said if each[0] == "delta"] == ["a", "b", "c", "d"]
 
 
 @pytest.mark.rule("A10", "A96")
-async def test_halves_of_a_character_are_joined_and_lone_ones_replaced() -> None:
+@both_ways
+async def test_halves_of_a_character_are_joined_and_lone_ones_replaced(make: type[Provider]) -> None:
     host = Host()
     step = [
-        *(TextDelta("a\ud83d"), ThinkingDelta("t"), TextDelta("\ude00b"), TextDelta("c\0"), TextDelta("\ud83d")),
+        *(
+            TextDelta("a\ud83d"),
+            ThinkingDelta("t"),
+            TextDelta("\ude00b"),
+            TextDelta("c\0"),
+            TextDelta("\udc00"),
+            TextDelta("\ud83d"),
+        ),
         *(ToolCallDelta(0, "c", "theirs", '{"n":"\ud83d'), ToolCallDelta(0, arguments='\ude00"}'), Finish("tool_calls")),
     ]
-    await loop.run(plan(Provider(step)), host, 0)
+    await loop.run(plan(make(step)), host, 0)
     message = host.messages[0]
-    assert message.text == "a\U0001f600bc\ufffd\ufffd"
+    assert message.text == "a\U0001f600bc\ufffd\ufffd\ufffd"
     assert message.calls[0].arguments == '{"n":"\U0001f600"}'
     assert "".join(each[2] for each in host.said if each[0] == "call_arguments") == '{"n":"\U0001f600"}'
     deltas = [each[2] for each in host.said if each[0] == "delta" and each[2] != "t"]
@@ -442,10 +488,11 @@ def test_a_plan_shows_no_secret() -> None:
 
 
 @pytest.mark.rule("A86", "A100")
-async def test_a_message_without_end_is_cut_and_its_provider_closed() -> None:
+@both_ways
+async def test_a_message_without_end_is_cut_and_its_provider_closed(make: type[Provider]) -> None:
     """1,500 deltas of 60 KB: nobody holds, stores or shows more of them than a message may have."""
     host = Host()
-    provider = Provider([*([TextDelta("é" * 30_000)] * 1_500), Finish("stop")])
+    provider = make([*([TextDelta("é" * 30_000)] * 1_500), Finish("stop")])
     await loop.run(plan(provider, size_limits=SizeLimits(message=1_000_000)), host, 0)
     assert host.said[-1] == ("message_done", "max_tokens", "")
     (message,) = host.messages
