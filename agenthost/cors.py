@@ -1,7 +1,7 @@
 """CORS headers (A95).
 
 API keys are sent in a header, never in a cookie, so pages of any allowed origin may read responses without
-credentials mode. The admin uses cookies, so its responses are readable by no other origin.
+credentials mode. The admin, the console and the pages of accounts use cookies, so they are readable by no other origin.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ALLOW_METHODS = b"GET, POST, PUT, DELETE, OPTIONS"
 ALLOW_HEADERS = b"Authorization, Content-Type, Accept, Idempotency-Key, Last-Event-ID, X-Request-Id, X-Turn-Deadline"
 EXPOSE_HEADERS = b"Retry-After, Location, X-Request-Id, X-Turn-Id, RateLimit, RateLimit-Policy"
 PREFLIGHT_SECONDS = b"7200"
-_OWN_PAGES = ("/admin", "/admin/")
+_OWN_PAGES = ("/admin", "/console", "/accounts")
 
 
 def response_headers(path: str, origin: str | None) -> Headers:
@@ -53,4 +53,4 @@ def _is_listed(origin: str | None, allowed: Sequence[str]) -> bool:
 
 
 def _is_own_page(path: str) -> bool:
-    return path == _OWN_PAGES[0] or path.startswith(_OWN_PAGES[1])
+    return any(path == page or path.startswith(f"{page}/") for page in _OWN_PAGES)

@@ -1,4 +1,4 @@
-"""The page at /: a short description of the server, with links to its documentation and its admin."""
+"""The page at /: a short description of the server, with links to its console, documentation and admin."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ TEXT = """Agenthost: a server for LLM agents.
 
 AAP      {api}   (HTTP; versions 1 and 2 also served), documented at {docs}
 AHP      {ahp}   (WebSocket)
+Console  {console}   (for members of tenants)
 Admin    {admin}
 Health   {ready}
 """
@@ -25,6 +26,7 @@ def page(request: HttpRequest) -> HttpResponse:
         "api": "/aap/v3",
         "ahp": "/ahp",
         "docs": reverse("docs"),
+        "console": reverse("console:home"),
         "admin": reverse("admin:index"),
         "ready": "/readyz",
     }

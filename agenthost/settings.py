@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
 from agenthost import env, local_secrets
+from agents_app import extras
 from agents_app.outbound.policy import Allowance, Policy, port_number
 from agents_app.providers import KEY_VARIABLES
 
@@ -288,6 +290,13 @@ INSTALLED_APPS = [
     "drf_spectacular_sidecar",
     "channels",
     "axes",
+    # Sign-in: pages at /accounts/, second factors, sign-in with a company's OpenID provider.
+    "allauth",
+    "allauth.account",
+    "allauth.mfa",
+    "allauth.socialaccount",
+    "allauth.usersessions",
+    "django.contrib.humanize",
     "agents_app",
 ]
 MIDDLEWARE = [
@@ -302,7 +311,10 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "sessions_app.admin.policy.content_policy",
-    "sessions_app.admin.acting.known_actor",
+    "sessions_app.accounts.policy.protected_pages",
+    "sessions_app.accounts.acting.known_actor",
+    "sessions_app.accounts.second_factor.RequireSecondFactor",
+    "allauth.account.middleware.AccountMiddleware",
     "axes.middleware.AxesMiddleware",
 ]
 AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
@@ -330,16 +342,93 @@ AUTH_PASSWORD_VALIDATORS = [
         "NumericPasswordValidator",
     )
 ]
-# Admin sign-in limits. django-axes calls our handler; sessions_app.core.tenancy.sign_ins applies the limits.
+# Sign-in. django-allauth has the pages; we offer no sign-up, and its limits of rates are replaced by those below.
+LOGIN_URL = "account_login"
+LOGIN_REDIRECT_URL = "console:home"
+ACCOUNT_ADAPTER = "sessions_app.accounts.adapters.AccountAdapter"
+ACCOUNT_LOGIN_METHODS = {"username"}
+ACCOUNT_SIGNUP_FIELDS = ["username*", "password1*", "password2*"]
+ACCOUNT_EMAIL_VERIFICATION = "none"
+ACCOUNT_UNIQUE_EMAIL = False
+ACCOUNT_RATE_LIMITS = False
+ACCOUNT_SESSION_REMEMBER = False
+ACCOUNT_LOGOUT_REDIRECT_URL = "account_login"
+ACCOUNT_REAUTHENTICATION_REQUIRED = True
+ACCOUNT_REAUTHENTICATION_TIMEOUT = 900
+ACCOUNT_FORMS = {
+    "login": "sessions_app.accounts.forms.LoginForm",
+    "reauthenticate": "sessions_app.accounts.forms.PasswordAgainForm",
+    "change_password": "sessions_app.accounts.forms.ChangePasswordForm",
+}
+MFA_ADAPTER = "sessions_app.accounts.adapters.SecondFactorAdapter"
+MFA_SUPPORTED_TYPES = ["totp", "recovery_codes", "webauthn"]
+MFA_PASSKEY_LOGIN_ENABLED = True
+# Clocks of phones may be some seconds off.
+MFA_TOTP_TOLERANCE = 1
+MFA_RECOVERY_CODES_SHOW_ONCE = True
+MFA_WEBAUTHN_ALLOW_INSECURE_ORIGIN = AGENTHOST_PLAIN_HTTP
+MFA_FORMS = {
+    "authenticate": "sessions_app.accounts.forms.AuthenticateForm",
+    "reauthenticate": "sessions_app.accounts.forms.CodeAgainForm",
+}
+AGENTHOST_STAFF_SECOND_FACTOR = env.boolean("AGENTHOST_STAFF_SECOND_FACTOR", default=AGENTHOST_MODE != "embedded")
+AGENTHOST_OIDC_ISSUER = env.url("AGENTHOST_OIDC_ISSUER", ("https", "http")) or ""
+AGENTHOST_OIDC_NAME = env.text("AGENTHOST_OIDC_NAME", "your company")
+_oidc_client = env.text("AGENTHOST_OIDC_CLIENT_ID")
+_oidc_secret = env.text("AGENTHOST_OIDC_CLIENT_SECRET")
+if AGENTHOST_OIDC_ISSUER and not (_oidc_client and _oidc_secret):
+    raise ImproperlyConfigured("AGENTHOST_OIDC_ISSUER: set AGENTHOST_OIDC_CLIENT_ID and AGENTHOST_OIDC_CLIENT_SECRET as well.")
+if AGENTHOST_OIDC_ISSUER.startswith("http:") and not AGENTHOST_PLAIN_HTTP:
+    raise ImproperlyConfigured("AGENTHOST_OIDC_ISSUER: the value must begin with https:// (AGENTHOST_PLAIN_HTTP is off).")
+SOCIALACCOUNT_ADAPTER = "sessions_app.accounts.adapters.CompanyAdapter"
+SOCIALACCOUNT_AUTO_SIGNUP = True
+SOCIALACCOUNT_EMAIL_VERIFICATION = "none"
+SOCIALACCOUNT_EMAIL_AUTHENTICATION = False
+SOCIALACCOUNT_STORE_TOKENS = False
+SOCIALACCOUNT_LOGIN_ON_GET = False
+SOCIALACCOUNT_REQUESTS_TIMEOUT = 5
+SOCIALACCOUNT_OPENID_CONNECT_URL_PREFIX = "oidc"
+SOCIALACCOUNT_PROVIDERS: dict[str, Any] = {}
+if AGENTHOST_OIDC_ISSUER:
+    if not extras.is_installed(extras.EXTRAS["oidc"]):
+        raise ImproperlyConfigured(f"AGENTHOST_OIDC_ISSUER: the extra oidc is not installed: {extras.command('oidc')}.")
+    INSTALLED_APPS.append("allauth.socialaccount.providers.openid_connect")
+    SOCIALACCOUNT_PROVIDERS["openid_connect"] = {
+        "OAUTH_PKCE_ENABLED": True,
+        "APPS": [
+            {
+                "provider_id": "company",
+                "name": AGENTHOST_OIDC_NAME,
+                "client_id": _oidc_client,
+                "secret": _oidc_secret,
+                "settings": {"server_url": AGENTHOST_OIDC_ISSUER},
+            }
+        ],
+    }
+
+# Mail: only invitations are mailed, and their links are shown as well ---------------------------------
+_smtp = env.url("AGENTHOST_SMTP_URL", ("smtp", "smtps", "smtp+starttls"))
+_mail = urlsplit(_smtp) if _smtp else None
+EMAIL_HOST = (_mail.hostname or "") if _mail else ""
+if _mail:
+    EMAIL_PORT = _mail.port or {"smtp": 25, "smtps": 465}.get(_mail.scheme, 587)
+    EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = unquote(_mail.username or ""), unquote(_mail.password or "")
+    EMAIL_USE_SSL, EMAIL_USE_TLS = _mail.scheme == "smtps", _mail.scheme == "smtp+starttls"
+EMAIL_TIMEOUT = 10
+DEFAULT_FROM_EMAIL = env.text("AGENTHOST_MAIL_FROM", "agenthost@localhost")
+
+# Sign-in limits. django-axes calls our handler; sessions_app.core.tenancy.sign_ins applies the limits.
 AGENTHOST_SIGN_IN_FAILURES = env.integer("AGENTHOST_SIGN_IN_FAILURES", 5, least=1, most=1000)
 AGENTHOST_SIGN_IN_FAILURES_OF_ADDRESS = env.integer("AGENTHOST_SIGN_IN_FAILURES_OF_ADDRESS", 20, least=1, most=1000)
 AGENTHOST_SIGN_IN_FAILURES_OF_ACCOUNT = env.integer("AGENTHOST_SIGN_IN_FAILURES_OF_ACCOUNT", 50, least=1, most=1000)
 AGENTHOST_SIGN_IN_COOL_OFF_SECONDS = env.duration("AGENTHOST_SIGN_IN_COOL_OFF_SECONDS", 900.0, least=1.0)
-AXES_HANDLER = "sessions_app.admin.sign_in.Handler"
-AXES_LOCKOUT_CALLABLE = "sessions_app.admin.sign_in.refused"
+AXES_HANDLER = "sessions_app.accounts.sign_in.Handler"
+AXES_LOCKOUT_CALLABLE = "sessions_app.accounts.sign_in.refused"
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"], "ip_address"]
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_ENABLE_ADMIN = AXES_VERBOSE = False
+# Whether staff give a reason before they read a transcript.
+AGENTHOST_TRANSCRIPT_REASON = env.boolean("AGENTHOST_TRANSCRIPT_REASON", default=False)
 # AAP's paths have no trailing slash (A1); the admin handles its own.
 APPEND_SLASH = False
 LANGUAGE_CODE = "en"

@@ -18,6 +18,7 @@ class Extra:
 
 _EXTRAS = (
     Extra("bedrock", "botocore"),
+    Extra("oidc", "oauthlib"),
     Extra("pydantic-ai", "pydantic_ai", ("anthropic", "boto3", "google.genai", "groq", "mistralai", "openai", "pydantic_graph")),
     Extra("vertex", "google.auth"),
 )

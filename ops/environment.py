@@ -463,7 +463,7 @@ def main() -> int:
         metavar="EXTRA[,EXTRA]...",
         action="append",
         default=[],
-        help="also these extras: pydantic-ai, bedrock, vertex or all (docs/providers.md says which agents need one)",
+        help="also these extras: pydantic-ai, bedrock, oidc, vertex or all (docs/providers.md says which agents need one)",
     )
     parser.add_argument("--dev", action="store_true", help="also all extras and the packages that tests and checks need")
     arguments = parser.parse_args()

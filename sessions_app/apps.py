@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from django.apps import AppConfig
+from django.apps import AppConfig, apps
 
 if TYPE_CHECKING:
     from agents_app.mcp.programs import Launcher
@@ -23,6 +23,11 @@ class SessionsConfig(AppConfig):
         from sessions_app.workspace import memory
 
         account_audit.connect_signals()
+        if apps.is_installed("allauth.mfa"):
+            # Not in workers, where nobody signs in.
+            from sessions_app.accounts import records
+
+            records.connect()
         programs.install(_launcher)
         memory.set_budget(settings.AGENTHOST_SANDBOX_TOTAL_MEMORY_BYTES)
 

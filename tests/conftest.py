@@ -242,6 +242,9 @@ def _every_test_finds_its_database_empty() -> Iterator[None]:
     definitions = sys.modules.get("sessions_app.core.tenancy.definitions")
     if definitions is not None:
         definitions.clear_cache()
+    audit_keys = sys.modules.get("sessions_app.core.tenancy.audit_keys")
+    if audit_keys is not None:
+        audit_keys.forget_known()
     admission = sys.modules.get("sessions_app.core.tenancy.admission")
     if admission is not None:
         admission.forget_all()

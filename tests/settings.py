@@ -13,5 +13,6 @@ os.environ.setdefault("AGENTHOST_KEY_RING", base64.b64encode(bytes(range(32))).d
 
 os.environ.setdefault("AGENTHOST_ALLOWED_HOSTS", "*")
 os.environ.setdefault("AGENTHOST_PLAIN_HTTP", "yes")
+os.environ.setdefault("AGENTHOST_STAFF_SECOND_FACTOR", "no")
 
 from agenthost.settings import *  # noqa: F403

@@ -11,11 +11,14 @@ from django.db import connection, transaction
 from django.db.migrations.recorder import MigrationRecorder
 from psycopg import sql
 
-from sessions_app.models import AuditRecord
+from sessions_app.models import AuditKey, AuditLink, AuditRecord, AuditSeal
 
 ALL_PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE")
 RESTRICTED_TABLES = {
     AuditRecord._meta.db_table: ("SELECT", "INSERT"),
+    AuditLink._meta.db_table: ("SELECT", "INSERT"),
+    AuditSeal._meta.db_table: ("SELECT", "INSERT"),
+    AuditKey._meta.db_table: ("SELECT", "INSERT", "UPDATE"),
     MigrationRecorder.Migration._meta.db_table: ("SELECT",),
 }
 

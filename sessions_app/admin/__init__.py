@@ -2,10 +2,12 @@
 
 from django.contrib import admin
 
-from sessions_app.admin import accounts, audit, keys, model_use, sessions, sign_in, tenants, terminals, workspaces
+from sessions_app.accounts.people import account
+from sessions_app.admin import accounts, audit, keys, model_use, sessions, tenants, terminals, workspaces
 
-__all__ = ["accounts", "audit", "keys", "model_use", "sessions", "sign_in", "tenants", "terminals", "workspaces"]
+__all__ = ["accounts", "audit", "keys", "model_use", "sessions", "tenants", "terminals", "workspaces"]
 
+admin.site.has_permission = lambda request: account(request).is_staff  # type: ignore[method-assign]
 admin.site.site_header = "Agenthost"
 admin.site.site_title = "Agenthost"
 admin.site.index_title = "Overview"

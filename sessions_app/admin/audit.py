@@ -6,10 +6,13 @@ from typing import Any
 
 from django.contrib import admin
 from django.db.models import QuerySet
+from django.urls import path
 
+from sessions_app.admin import audit_file
 from sessions_app.admin.filters import Field, FilterForm, of_tenant, since, tenant_field, until
 from sessions_app.admin.pages import ReadOnlyAdmin
 from sessions_app.core.tenancy.audit import Action
+from sessions_app.core.tenancy.rights import Right
 from sessions_app.models import AuditRecord
 
 
@@ -22,7 +25,7 @@ class AuditFilters(FilterForm):
 
     def fields(self) -> list[Field]:
         return [
-            tenant_field(),
+            tenant_field(self.request),
             Field("action", "Action", "select", [(action.value, action_text(action)) for action in Action]),
             Field("since", "From (UTC)", "date"),
             Field("until", "Until (UTC)", "date"),
@@ -43,12 +46,18 @@ class AuditFilters(FilterForm):
 @admin.register(AuditRecord)
 class AuditAdmin(ReadOnlyAdmin[AuditRecord]):
     heading = "Audit"
+    sees = Right.SEE_AUDIT
+    change_list_template = "agenthost/audit.html"
     list_display = ("when", "who", "what", "target", "tenant", "address", "detail")
     list_display_links = None
     list_filter = (AuditFilters,)
     list_select_related = ("tenant",)
     search_fields = ("actor", "target", "address")
     search_help_text = "Part of an actor, a target or an address"
+
+    def get_urls(self) -> list[Any]:
+        own = [path("download/", self.admin_site.admin_view(audit_file.download), name="sessions_app_auditrecord_download")]
+        return own + super().get_urls()
 
     @admin.display(description="when (UTC)")
     def when(self, row: AuditRecord) -> str:

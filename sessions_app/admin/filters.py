@@ -14,6 +14,8 @@ from django.contrib.admin import ListFilter
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
+from sessions_app.core.tenancy import rights
+from sessions_app.core.tenancy.rights import Right
 from sessions_app.models import Tenant
 
 _SUGGESTIONS = 300
@@ -39,6 +41,7 @@ class FilterForm(ListFilter):
 
     def __init__(self, request: HttpRequest, params: dict[str, Any], model: Any, model_admin: Any) -> None:
         super().__init__(request, params, model, model_admin)
+        self.request = request
         self.given: dict[str, str] = {}
         for name in self.names:
             values = params.pop(name, None)
@@ -78,9 +81,9 @@ class FilterForm(ListFilter):
         }
 
 
-def tenant_field() -> Field:
-    slugs = Tenant.objects.order_by("slug").values_list("slug", "title")[:_SUGGESTIONS]
-    return Field("tenant", "Tenant", "text", list(slugs))
+def tenant_field(request: HttpRequest) -> Field:
+    visible = rights.of_staff(rights.account_of(request.user), Right.SEE_TENANT, Tenant.objects.order_by("slug"), "pk")
+    return Field("tenant", "Tenant", "text", list(visible.values_list("slug", "title")[:_SUGGESTIONS]))
 
 
 def of_tenant(rows: QuerySet[Any], slug: str) -> QuerySet[Any]:

@@ -15,19 +15,21 @@ from django.utils import timezone
 from django.utils.decorators import method_decorator
 from django.views.decorators.debug import sensitive_variables
 
+from sessions_app.accounts.people import account, actor, address
 from sessions_app.admin.fields import LIFETIMES, OVERLAPS, AgentsField, LimitsForm, ScopesField, offer_agents
 from sessions_app.admin.filters import Field, FilterForm, of_tenant, tenant_field
-from sessions_app.admin.pages import OperatorAdmin, actor, address, badge
+from sessions_app.admin.pages import OperatorAdmin, badge
 from sessions_app.admin.tenants import chosen_again
 from sessions_app.core import turns
 from sessions_app.core.base.errors import InvalidInput
-from sessions_app.core.tenancy import keys, quotas
+from sessions_app.core.tenancy import keys, quotas, rights
+from sessions_app.core.tenancy.rights import Account, Right
 from sessions_app.core.turns import refusals
 from sessions_app.models import ApiKey, Tenant
 
 
 class IssueForm(LimitsForm):
-    tenant = forms.ModelChoiceField(Tenant.objects.order_by("slug"))
+    tenant = forms.ModelChoiceField(Tenant.objects.none())
     name = forms.CharField(max_length=200, help_text="The purpose of the key, shown in lists and in the audit log.")
     scopes = ScopesField(initial=["meta:read", "sessions:read", "sessions:write"])
     expires = forms.ChoiceField(
@@ -41,8 +43,11 @@ class IssueForm(LimitsForm):
     )
     allowed_agents = AgentsField(help_text="None checked: every agent that the tenant may use.")
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, by: Account, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        tenants = self.fields["tenant"]
+        assert isinstance(tenants, forms.ModelChoiceField)
+        tenants.queryset = rights.of_staff(by, Right.MANAGE_KEYS, Tenant.objects.order_by("slug"), "pk")
         offer_agents(self)
 
     def clean_expires_on(self) -> datetime | None:
@@ -72,7 +77,7 @@ class KeyFilters(FilterForm):
 
     def fields(self) -> list[Field]:
         states = [(state, state) for state in ("active", "expired", "revoked")]
-        return [tenant_field(), Field("state", "State", "select", states)]
+        return [tenant_field(self.request), Field("state", "State", "select", states)]
 
     def apply(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
         if name == "tenant":
@@ -91,6 +96,8 @@ class KeyFilters(FilterForm):
 @admin.register(ApiKey)
 class KeyAdmin(OperatorAdmin[ApiKey]):
     heading = "API keys"
+    sees = Right.SEE_KEYS
+    adds = changes = Right.MANAGE_KEYS
     list_display = ("shown", "name", "tenant", "scope_list", "agents", "state", "expires", "last_used")
     list_display_links = ("shown",)
     list_filter = (KeyFilters,)
@@ -145,7 +152,7 @@ class KeyAdmin(OperatorAdmin[ApiKey]):
     @method_decorator(sensitive_variables())
     def add_view(self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None) -> HttpResponse:  # noqa: ARG002
         self.require(request, "add")
-        form = IssueForm(request.POST or None, initial={"tenant": request.GET.get("tenant", "")})
+        form = IssueForm(account(request), request.POST or None, initial={"tenant": request.GET.get("tenant", "")})
         if request.method == "POST" and form.is_valid():
             try:
                 issued = keys.issue(

@@ -12,6 +12,7 @@ from django.http import HttpRequest
 from sessions_app.admin.filters import Field, FilterForm, day, of_tenant, tenant_field
 from sessions_app.admin.pages import ReadOnlyAdmin
 from sessions_app.core.tenancy import model_use
+from sessions_app.core.tenancy.rights import Right
 from sessions_app.models import ModelUse, ModelUsePurpose
 
 
@@ -20,7 +21,7 @@ class ModelUseFilters(FilterForm):
 
     def fields(self) -> list[Field]:
         return [
-            tenant_field(),
+            tenant_field(self.request),
             Field("agent", "Agent", "text"),
             Field("model", "Model", "text"),
             Field("purpose", "Purpose", "select", [(purpose.value, purpose.label) for purpose in ModelUsePurpose]),
@@ -43,6 +44,8 @@ class ModelUseFilters(FilterForm):
 @admin.register(ModelUse)
 class ModelUseAdmin(ReadOnlyAdmin[ModelUse]):
     heading = "Model use"
+    sees = Right.SEE_USE
+    tenant_path = "tenant_id"
     list_display = ("when", "tenant", "session", "key", "agent", "model", "purpose", "calls", "input", "output", "cached", "cost")
     list_display_links = None
     list_filter = (ModelUseFilters,)

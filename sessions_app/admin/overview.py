@@ -8,10 +8,13 @@ from typing import Literal, cast, get_args
 
 from django.http import HttpRequest
 
+from sessions_app.accounts.people import account
 from sessions_app.admin import charts
 from sessions_app.admin.charts import Chart, Line
 from sessions_app.core import figures
 from sessions_app.core.figures import Attention, Point, Range, Series, histograms
+from sessions_app.core.tenancy import rights
+from sessions_app.core.tenancy.rights import Right
 from sessions_app.models import Tenant
 
 RANGES: dict[Range, str] = {"hour": "Last hour", "day": "Last day", "week": "Last week"}
@@ -53,9 +56,10 @@ class Overview:
 
 def overview(request: HttpRequest) -> Overview | None:
     """None: this account may not see the tenants, and so not their figures."""
-    if not request.user.has_perms(("sessions_app.view_tenant", "sessions_app.view_session")):
+    by = account(request)
+    if not all(rights.as_staff(by, right) for right in (Right.SEE_TENANT, Right.SEE_SESSIONS, Right.SEE_USE)):
         return None
-    tenants = None
+    tenants = by.staff_tenants
     wanted = request.GET.get("range", "")
     of = cast(Range, wanted) if wanted in get_args(Range) else "day"
     series, attention = figures.series(of, tenants), figures.attention(tenants)

@@ -9,12 +9,13 @@ from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.db import models
 from django.http import Http404, HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.html import format_html
 
+from sessions_app.accounts.people import account, own_page
 from sessions_app.admin.paging import CappedPaginator
-from sessions_app.core.tenancy import audit, sign_ins
+from sessions_app.core.tenancy import rights
+from sessions_app.core.tenancy.rights import Right
 
 M = TypeVar("M", bound=models.Model)
 
@@ -29,36 +30,25 @@ else:
             return cls
 
 
-_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; form-action 'self'; base-uri 'none'; "
-    "frame-ancestors 'none'"
-)
-
-
-def actor(request: HttpRequest) -> str:
-    """The operator's actor name in audit records."""
-    return audit.operator(request.user.get_username()) if request.user.is_authenticated else sign_ins.ANYBODY
-
-
-def address(request: HttpRequest) -> str:
-    """The operator's client address. The server has already evaluated the headers of trusted proxies."""
-    return str(request.META.get("REMOTE_ADDR") or "")
-
-
-def own_page(request: HttpRequest, template: str, context: dict[str, Any], status: int = 200) -> HttpResponse:
-    """Render one of our own pages with a policy against loading anything external and running displayed content."""
-    response = TemplateResponse(request, template, context, status=status).render()
-    response["Content-Security-Policy"] = _POLICY
-    response["Cache-Control"] = "no-store"
-    response["Referrer-Policy"] = "same-origin"
-    return response
-
-
 def badge(state: str, text: str = "") -> str:
     return format_html('<span class="ah-badge ah-{}">{}</span>', state, text or state)
 
 
 class OperatorAdmin(_ModelAdmin[M]):
+    """Pages of rows that belong to a tenant. Rights come from ``core.tenancy.rights``; Django's permissions count for nothing.
+
+    ``get_queryset`` has only the rows of tenants that the account sees, so every list, count, search, action and page that
+    begins with it is limited as well.
+    """
+
+    sees: Right
+    """The right to see these pages."""
+    adds: Right | None = None
+    changes: Right | None = None
+    deletes: Right | None = None
+    """For pages that delete by actions of their own; Django's own deleting is always off."""
+    tenant_path = "tenant"
+    """From a row to its tenant's number, for queries."""
     paginator = CappedPaginator
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER
@@ -75,12 +65,34 @@ class OperatorAdmin(_ModelAdmin[M]):
     def has_delete_permission(self, request: HttpRequest, obj: M | None = None) -> bool:  # noqa: ARG002
         return False
 
+    def get_queryset(self, request: HttpRequest) -> models.QuerySet[M]:
+        return rights.of_staff(account(request), self.sees, super().get_queryset(request), self.tenant_path)
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return self.may(request, "view")
+
+    def has_view_permission(self, request: HttpRequest, obj: M | None = None) -> bool:
+        return self.may(request, "view") and self._is_in_reach(request, obj)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return self.may(request, "add")
+
+    def has_change_permission(self, request: HttpRequest, obj: M | None = None) -> bool:
+        return self.may(request, "change") and self._is_in_reach(request, obj)
+
     def may(self, request: HttpRequest, what: str) -> bool:
-        """Whether the operator has Django's permission ``what`` (add, change, view) for this model.
+        """Whether the account has this page's right to add, change or view, for the rows in its reach.
 
         Pages with actions instead of a form return False from ``has_change_permission``, so they need this check.
         """
-        return request.user.has_perm(f"{self.opts.app_label}.{what}_{self.opts.model_name}")
+        right = {"view": self.sees, "add": self.adds, "change": self.changes, "delete": self.deletes}[what]
+        return right is not None and rights.as_staff(account(request), right)
+
+    def _is_in_reach(self, request: HttpRequest, row: M | None) -> bool:
+        tenants = account(request).staff_tenants
+        if row is None or tenants is None:
+            return True
+        return getattr(row, "tenant_id" if self.tenant_path == "tenant" else self.tenant_path, None) in tenants
 
     def find_or_404(self, request: HttpRequest, object_id: str) -> M:
         """The row with this id, if the operator may see it; 404 otherwise."""
@@ -88,6 +100,11 @@ class OperatorAdmin(_ModelAdmin[M]):
         if row is None or not self.has_view_permission(request, row):
             raise Http404
         return row
+
+    def require_content(self, request: HttpRequest, row: models.Model) -> None:
+        """Content of users and models is shown only with the right to read transcripts."""
+        if not rights.as_staff(account(request), Right.READ_TRANSCRIPTS, getattr(row, "tenant_id", None)):
+            raise PermissionDenied
 
     def require(self, request: HttpRequest, what: str) -> None:
         if not self.may(request, what):

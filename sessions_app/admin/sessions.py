@@ -5,16 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
 from django.db import OperationalError, connection, transaction
 from django.db.models import CharField, Count, Exists, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 from django.http import Http404, HttpRequest, HttpResponse
 
 from agents_app import registry
-from sessions_app.admin import transcript
+from sessions_app.accounts.people import account, actor, address
+from sessions_app.admin import reasons, transcript
 from sessions_app.admin.filters import Field, FilterForm, of_tenant, since, tenant_field, until
-from sessions_app.admin.pages import ReadOnlyAdmin, actor, address, badge
-from sessions_app.core.tenancy import audit
+from sessions_app.admin.pages import ReadOnlyAdmin, badge
+from sessions_app.core.tenancy import rights, transcript_access
+from sessions_app.core.tenancy.rights import Right
 from sessions_app.models import LIVE_STATES, Session, Turn
 
 _IDLE = "idle"
@@ -33,7 +36,7 @@ class SessionFilters(FilterForm):
     def fields(self) -> list[Field]:
         states = [(state.value, state.label.lower()) for state in LIVE_STATES]
         return [
-            tenant_field(),
+            tenant_field(self.request),
             Field("agent", "Agent", "text", [(name, spec.title or "") for name, spec in registry.agents().items()]),
             Field("state", "Live turn", "select", [*states, (_IDLE, "none")]),
             Field("since", "Created from (UTC)", "date"),
@@ -73,6 +76,7 @@ def _session_of_turn(turn: str, tenant: str) -> int | None:
 @admin.register(Session)
 class SessionAdmin(ReadOnlyAdmin[Session]):
     heading = "Sessions"
+    sees = Right.SEE_SESSIONS
     list_display = ("public_id", "tenant", "agent_name", "created", "live", "turns")
     list_display_links = ("public_id",)
     list_filter = (SessionFilters,)
@@ -106,7 +110,8 @@ class SessionAdmin(ReadOnlyAdmin[Session]):
         if not term or "\0" in term:
             return queryset, False
         found = queryset.filter(public_id__startswith=term)
-        if Session.objects.filter(public_id__startswith=term).exists():
+        # Of tenants that this account sees: another one's session or turn gives the same list as one that does not exist.
+        if rights.of_staff(account(request), self.sees, Session.objects.filter(public_id__startswith=term)).exists():
             return found, False
         try:
             by_turn = _session_of_turn(term, request.GET.get("tenant", ""))
@@ -140,6 +145,11 @@ class SessionAdmin(ReadOnlyAdmin[Session]):
     ) -> HttpResponse:
         """The transcript. Reading a user's conversation is recorded in the audit log."""
         session = self.find_or_404(request, object_id)
+        if not rights.as_staff(account(request), Right.READ_TRANSCRIPTS, session.tenant_id):
+            raise PermissionDenied
+        reason = reasons.given(request, session)
+        if reason is None:
+            return reasons.ask(self, request, session)
         only = _number(request.GET.get("message"))
         shown = transcript.page(session, _number(request.GET.get("page")) or 1)
         if only is None:
@@ -150,13 +160,8 @@ class SessionAdmin(ReadOnlyAdmin[Session]):
             views = transcript.single(session, only)
             if not views:
                 raise Http404
-        audit.record(
-            actor=actor(request),
-            address=address(request),
-            action=audit.Action.TRANSCRIPT_READ,
-            target=f"session {session.public_id}",
-            tenant=session.tenant,
-            detail=detail,
+        transcript_access.read(
+            account(request), session, reason=reason, detail=detail, actor=actor(request), address=address(request)
         )
         return self.page(
             request,

@@ -11,10 +11,12 @@ from django.db.models import Count, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import path
 
+from sessions_app.accounts.people import actor, address
 from sessions_app.admin.fields import AgentsField, offer_agents, tenant_help_texts
-from sessions_app.admin.pages import OperatorAdmin, actor, address, badge
+from sessions_app.admin.pages import OperatorAdmin, badge
 from sessions_app.core import turns
 from sessions_app.core.tenancy import keys, quotas, tenants
+from sessions_app.core.tenancy.rights import Right
 from sessions_app.core.turns import refusals
 from sessions_app.models import Tenant
 
@@ -64,6 +66,10 @@ class TenantAdmin(OperatorAdmin[Tenant]):
     )
     change_form_template = "agenthost/tenant.html"
     heading = "Tenants"
+    sees = Right.SEE_TENANT
+    adds = Right.CREATE_TENANTS
+    changes = Right.CHANGE_TENANT
+    tenant_path = "pk"
     list_display = ("slug", "title", "state", "agents", "active_keys", "created")
     list_display_links = ("slug",)
     search_fields = ("slug", "title")

@@ -12,11 +12,13 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import path
 
 from agents_app.tools.commands.excerpt import Cleaner
+from sessions_app.accounts.people import actor, address
 from sessions_app.admin.content import Excerpt
 from sessions_app.admin.filters import Field, FilterForm, of_tenant, tenant_field
-from sessions_app.admin.pages import ReadOnlyAdmin, actor, address, badge
+from sessions_app.admin.pages import ReadOnlyAdmin, badge
 from sessions_app.core.log import journal
 from sessions_app.core.tenancy import audit
+from sessions_app.core.tenancy.rights import Right
 from sessions_app.core.terminals import disposing
 from sessions_app.core.terminals.screen import Part, Screen
 from sessions_app.core.terminals.state import read_screen
@@ -33,7 +35,7 @@ class TerminalFilters(FilterForm):
     def fields(self) -> list[Field]:
         states = [(state.value, state.label.lower()) for state in TerminalState]
         kinds = [("shell", "shell"), ("command", "agent's command")]
-        return [tenant_field(), Field("kind", "Kind", "select", kinds), Field("state", "State", "select", states)]
+        return [tenant_field(self.request), Field("kind", "Kind", "select", kinds), Field("state", "State", "select", states)]
 
     def apply(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
         match name, value:
@@ -65,6 +67,8 @@ class Output:
 @admin.register(Terminal)
 class TerminalAdmin(ReadOnlyAdmin[Terminal]):
     heading = "Terminals"
+    sees = Right.SEE_SESSIONS
+    deletes = Right.STOP_TURNS
     list_display = ("public_id", "tenant", "named", "shown_state", "held_by", "requested", "service")
     list_display_links = ("public_id",)
     list_filter = (TerminalFilters,)
@@ -112,6 +116,7 @@ class TerminalAdmin(ReadOnlyAdmin[Terminal]):
         extra_context: dict[str, Any] | None = None,  # noqa: ARG002
     ) -> HttpResponse:
         row = self.find_or_404(request, object_id)
+        self.require_content(request, row)
         with journal.snapshot():
             screen = _screen(row)
         outputs = [] if screen is None else [output_of(part) for part in screen.parts]

@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 from django.conf import settings
 from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
 from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect, StreamingHttpResponse
@@ -14,10 +15,12 @@ from django.http.response import HttpResponseBase
 from django.urls import path
 
 from agents_app.tools.files.text import SNIFFED, binary_type, decoded, on_one_line, printable
+from sessions_app.accounts.people import account, actor, address
 from sessions_app.admin.filters import Field, FilterForm, of_tenant, tenant_field
-from sessions_app.admin.pages import ReadOnlyAdmin, actor, address, badge
+from sessions_app.admin.pages import ReadOnlyAdmin, badge
 from sessions_app.core.base.errors import DomainError, InvalidInput, NotReady, PathNotFound, PathOutside, WorkspacesOff
-from sessions_app.core.tenancy import audit
+from sessions_app.core.tenancy import audit, rights
+from sessions_app.core.tenancy.rights import Right
 from sessions_app.core.terminals import disposing
 from sessions_app.core.workspaces import inspection, places, upkeep
 from sessions_app.core.workspaces.inspection import Content, Listing
@@ -37,7 +40,7 @@ class WorkspaceFilters(FilterForm):
 
     def fields(self) -> list[Field]:
         states = [("used", "in use"), ("removed", "being removed")]
-        return [tenant_field(), Field("kind", "Kind", "select", _KINDS), Field("state", "State", "select", states)]
+        return [tenant_field(self.request), Field("kind", "Kind", "select", _KINDS), Field("state", "State", "select", states)]
 
     def apply(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
         match name, value:
@@ -64,6 +67,8 @@ def _kind(row: Workspace) -> str:
 @admin.register(Workspace)
 class WorkspaceAdmin(ReadOnlyAdmin[Workspace]):
     heading = "Workspaces"
+    sees = Right.SEE_SESSIONS
+    deletes = Right.DELETE_SESSIONS
     list_display = ("root", "tenant", "kind", "state", "size", "files", "sessions", "last_used")
     list_display_links = ("root",)
     list_filter = (WorkspaceFilters,)
@@ -126,6 +131,7 @@ class WorkspaceAdmin(ReadOnlyAdmin[Workspace]):
     ) -> HttpResponse:
         """A directory or a file. What users have written is read, so it is recorded in the audit log."""
         row = self.find_or_404(request, object_id)
+        self.require_content(request, row)
         facts = {
             "title": row.root,
             "workspace": row,
@@ -161,6 +167,8 @@ class WorkspaceAdmin(ReadOnlyAdmin[Workspace]):
 
     def export_view(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
         row = self.find_or_404(request, object_id)
+        if not rights.as_staff(account(request), Right.EXPORT_SESSIONS, row.tenant_id):
+            raise PermissionDenied
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         try:

@@ -1,7 +1,8 @@
 """Database tables and constraints. The functions that write them are in sessions_app.core."""
 
+from sessions_app.models.account import Invitation, Member, Role, Staff, StaffRole
 from sessions_app.models.address import LONGEST_URI, Address
-from sessions_app.models.audit import AuditRecord
+from sessions_app.models.audit import AuditHead, AuditKey, AuditLink, AuditRecord, AuditSeal
 from sessions_app.models.client import ClientPresence, DispatchRecord, SessionClient
 from sessions_app.models.compaction import Compaction
 from sessions_app.models.definition import AgentDefinition
@@ -40,7 +41,11 @@ __all__ = [
     "AgentDefinition",
     "AgentListing",
     "ApiKey",
+    "AuditHead",
+    "AuditKey",
+    "AuditLink",
     "AuditRecord",
+    "AuditSeal",
     "CallRunner",
     "CallState",
     "ClientPresence",
@@ -54,8 +59,10 @@ __all__ = [
     "Form",
     "IdempotencyRecord",
     "InstallationMark",
+    "Invitation",
     "JournalGap",
     "Measure",
+    "Member",
     "Message",
     "ModelUse",
     "ModelUsePurpose",
@@ -64,12 +71,15 @@ __all__ = [
     "PendingKind",
     "PendingMessage",
     "Pruned",
+    "Role",
     "ServerFigures",
     "Session",
     "SessionClient",
     "SessionDiffs",
     "SessionTail",
     "ShownListing",
+    "Staff",
+    "StaffRole",
     "Tenant",
     "TenantCounter",
     "Terminal",

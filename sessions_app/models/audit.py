@@ -1,8 +1,9 @@
-"""The audit log: who did what, when, to what and from where."""
+"""The audit log: who did what, when, to what and from where, and the chain that proves that nothing was changed."""
 
 from __future__ import annotations
 
 from django.db import models
+from django.utils import timezone
 
 from sessions_app.models.tenant import Tenant
 
@@ -10,13 +11,17 @@ from sessions_app.models.tenant import Tenant
 class AuditRecord(models.Model):
     """One audit record; never changed. It outlives the rows it is about, so it refers to them by name."""
 
-    tenant = models.ForeignKey(Tenant, on_delete=models.SET_NULL, null=True, related_name="+")
-    at = models.DateTimeField(auto_now_add=True, db_index=True)
+    tenant = models.ForeignKey(Tenant, on_delete=models.DO_NOTHING, db_constraint=False, null=True, related_name="+")
+    at = models.DateTimeField(default=timezone.now, db_index=True)
     actor = models.CharField(max_length=200)
     action = models.CharField(max_length=64)
     target = models.CharField(max_length=300)
     address = models.CharField(max_length=64, blank=True, default="")
     detail = models.TextField(blank=True, default="")
+    uid = models.UUIDField(null=True, unique=True, editable=False)
+    mac = models.CharField(
+        max_length=80, null=True, editable=False, help_text="Number of the audit key, and the keyed hash of the other columns."
+    )
 
     class Meta:
         ordering = ["-at", "-id"]
@@ -24,3 +29,58 @@ class AuditRecord(models.Model):
 
     def __str__(self) -> str:
         return f"{self.action} {self.target}"
+
+
+class AuditKey(models.Model):
+    """The key of the hashes, sealed with the key ring. Replacing the ring's keys does not touch the chain."""
+
+    sealed = models.BinaryField()
+    created_at = models.DateTimeField(default=timezone.now)
+
+    def __str__(self) -> str:
+        return f"audit key {self.pk}"
+
+
+class AuditLink(models.Model):
+    """The place of a record in the chain of its tenant, or of the server (chain 0). Only inserted, in order."""
+
+    chain = models.BigIntegerField()
+    number = models.BigIntegerField()
+    record = models.BigIntegerField(unique=True)
+    unsigned = models.BooleanField(help_text="The record had no hash of its own: a release before the chain wrote it.")
+    hash = models.CharField(max_length=80)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["chain", "number"], name="one_link_of_a_number")]
+
+    def __str__(self) -> str:
+        return f"{self.chain}:{self.number}"
+
+
+class AuditSeal(models.Model):
+    """The end of a chain at the end of a day."""
+
+    chain = models.BigIntegerField()
+    day = models.DateField(help_text="In UTC.")
+    number = models.BigIntegerField()
+    hash = models.CharField(max_length=80)
+    mac = models.CharField(max_length=80)
+    pruned = models.CharField(max_length=80, blank=True, default="", help_text="Set when the records up to here were deleted.")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["chain", "day"], name="one_seal_a_day")]
+
+    def __str__(self) -> str:
+        return f"{self.chain} {self.day}"
+
+
+class AuditHead(models.Model):
+    """The present end of a chain."""
+
+    chain = models.BigIntegerField(primary_key=True)
+    number = models.BigIntegerField()
+    hash = models.CharField(max_length=80)
+    mac = models.CharField(max_length=80)
+
+    def __str__(self) -> str:
+        return f"{self.chain}:{self.number}"

@@ -319,6 +319,7 @@ def base_environment(directory: Path, tools: ToolBox) -> dict[str, str]:
         "AGENTHOST_HOST": "127.0.0.1",
         "AGENTHOST_ALLOWED_HOSTS": "*",
         "AGENTHOST_PLAIN_HTTP": "yes",
+        "AGENTHOST_STAFF_SECOND_FACTOR": "no",
         "AGENTHOST_VAR_DIR": str(directory / "var"),
         "AGENTHOST_WORKSPACES_DIR": str(directory / "workspaces"),
         "AGENTHOST_AGENTS_FILE": str(directory / "agents.toml"),

@@ -119,14 +119,17 @@ def until_it_runs(walk: Walk) -> str:
 
 def sign_in(client: httpx.Client) -> httpx.Response:
     """The admin's index page. Cookies are Secure but this connection is plain HTTP, so they are sent explicitly."""
-    form = client.get("/admin/login/")
+    form = client.get("/accounts/login/")
     token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', form.text)
     assert token is not None, form.text[:2000]
-    headers = {"Referer": f"https://{NAME}/admin/login/", "Cookie": cookies(form)}
-    fields = {"username": "admin", "password": PASSWORD, "csrfmiddlewaretoken": token[1], "next": "/admin/"}
-    answer = client.post("/admin/login/", data=fields, headers=headers)
+    headers = {"Referer": f"https://{NAME}/accounts/login/", "Cookie": cookies(form)}
+    fields = {"login": "admin", "password": PASSWORD, "csrfmiddlewaretoken": token[1], "next": "/admin/"}
+    answer = client.post("/accounts/login/", data=fields, headers=headers)
     assert (answer.status_code, answer.headers["Location"]) == (302, "/admin/")
-    return client.get("/admin/", headers={"Cookie": cookies(answer)})
+    # Staff have no second factor yet, so they are sent to the page that sets one up.
+    signed_in = {"Cookie": cookies(answer)}
+    assert client.get("/admin/", headers=signed_in).headers["Location"] == "/accounts/2fa/"
+    return client.get("/accounts/2fa/", headers=signed_in)
 
 
 def cookies(answer: httpx.Response) -> str:
@@ -150,7 +153,7 @@ def test_the_readme_steps_lead_to_a_signed_in_operator_and_a_working_key(walk: W
         hello = {"messages": [{"role": "user", "content": "Hello!"}], "stream": "none"}
         turn = client.post(f"/aap/v3/sessions/{session}/turns", json=hello, headers=bearer)
         assert turn.json()["stopReason"] == "end_turn"
-        assert "Log out" in sign_in(client).text
+        assert "Sign out" in sign_in(client).text
 
 
 def test_the_documented_proxy_configuration_exists() -> None:

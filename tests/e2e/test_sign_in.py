@@ -1,4 +1,4 @@
-"""Admin sign-in over HTTP, behind a proxy that reports client addresses."""
+"""Sign-in over HTTP, behind a proxy that reports client addresses."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def send(person: httpx.Client, page: str, **fields: str) -> httpx.Response:
 
 def sign_in(server: Server, name: str, password: str, address: str) -> httpx.Response:
     with browser(server, address) as person:
-        return send(person, "/admin/login/", username=name, password=password)
+        return send(person, "/accounts/login/", login=name, password=password)
 
 
 def test_password_guesses_are_limited_and_recorded(server: Server) -> None:
@@ -81,8 +81,9 @@ def test_audit_records_of_accounts_name_the_actor(server: Server) -> None:
     name, new = f"ann-{server.shape}", f"bob-{server.shape}"
     server.manage(name, RIGHT, code=MAKE_OPERATOR)
     with browser(server, "198.51.100.8") as person:
-        assert send(person, "/admin/login/", username=name, password=RIGHT).status_code == 302
+        assert send(person, "/accounts/login/", login=name, password=RIGHT).status_code == 302
         fields = {"username": new, "password1": RIGHT, "password2": RIGHT, "usable_password": "true"}
         assert send(person, "/admin/auth/user/add/", **fields).status_code == 302
-        assert send(person, "/admin/password_change/", old_password="x", new_password1="y", new_password2="y").status_code == 200
+        change = {"oldpassword": "x", "password1": "y", "password2": "y"}
+        assert send(person, "/accounts/password/change/", **change).status_code == 200
     assert server.manage(new, code=SHOW_ACTORS).splitlines() == [f"account_created admin:{name} 198.51.100.8"]

@@ -177,7 +177,7 @@ def bootstrap(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[st
 def test_an_extra_that_does_not_exist_is_refused_with_those_that_do(tmp_path: Path) -> None:
     done = bootstrap(tmp_path, "--with", "berdock")
     assert done.returncode == 2
-    assert "--with berdock: there is no such extra; there are bedrock, pydantic-ai, vertex, all" in done.stderr
+    assert "--with berdock: there is no such extra; there are bedrock, oidc, pydantic-ai, vertex, all" in done.stderr
 
 
 def test_a_checkout_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:

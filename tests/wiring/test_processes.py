@@ -191,10 +191,10 @@ def test_a_web_process_serves_pages_over_https_only_and_probes_over_http(tmp_pat
             # Probes of a cluster use neither the host name nor TLS.
             assert client.get("/healthz").status_code == 200
             assert client.get("/readyz").status_code in (200, 503)
-            assert client.get("/admin/login/").status_code == 400
-            plain = client.get("/admin/login/", headers=host)
-            assert (plain.status_code, plain.headers["Location"]) == (301, "https://agents.example/admin/login/")
-            secure = client.get("/admin/login/", headers={**host, "X-Forwarded-Proto": "https"})
+            assert client.get("/accounts/login/").status_code == 400
+            plain = client.get("/accounts/login/", headers=host)
+            assert (plain.status_code, plain.headers["Location"]) == (301, "https://agents.example/accounts/login/")
+            secure = client.get("/accounts/login/", headers={**host, "X-Forwarded-Proto": "https"})
             assert secure.status_code == 200
             assert secure.headers.get_list("Strict-Transport-Security") == ["max-age=31536000"]
             assert "; Secure" in secure.headers["Set-Cookie"]
@@ -210,7 +210,7 @@ def test_an_untrusted_proxy_gets_an_explanation_instead_of_a_redirect_loop(tmp_p
     with running(tmp_path, "web", DATABASE_URL=migrated, **PRODUCTION, **names) as process:
         until_said("serving on", process, log)
         headers = {"Host": "agents.example", "X-Forwarded-Proto": "https"}
-        answer = httpx.get(f"http://127.0.0.1:{port}/admin/login/", headers=headers, trust_env=False, timeout=30)
+        answer = httpx.get(f"http://127.0.0.1:{port}/accounts/login/", headers=headers, trust_env=False, timeout=30)
     assert answer.status_code == 421
     assert "127.0.0.1" in answer.text
     assert "AGENTHOST_PROXIES" in answer.text
@@ -223,7 +223,7 @@ def test_plain_http_is_logged_at_every_start(tmp_path: Path, migrated: str) -> N
     with running(tmp_path, "web", DATABASE_URL=migrated, **PRODUCTION, **open_network) as process:
         until_said("serving on", process, log)
         answer = httpx.get(
-            f"http://127.0.0.1:{port}/admin/login/", headers={"Host": "agents.internal"}, trust_env=False, timeout=30
+            f"http://127.0.0.1:{port}/accounts/login/", headers={"Host": "agents.internal"}, trust_env=False, timeout=30
         )
         assert answer.status_code == 200
         assert "; Secure" not in answer.headers["Set-Cookie"]

@@ -65,6 +65,40 @@ class ScopeMissing(DomainError):
         super().__init__(f"the key lacks the scope {scope}")
 
 
+class RightMissing(DomainError):
+    """The account is signed in but its role does not include a right."""
+
+    code = "right_missing"
+
+    def __init__(self, right: str) -> None:
+        self.right = right
+        super().__init__(f"your role does not allow this (it lacks the right {right})")
+
+
+class ReasonNeeded(DomainError):
+    """The operator demands a reason for reading a transcript (AGENTHOST_TRANSCRIPT_REASON)."""
+
+    code = "reason_needed"
+
+
+class TenantNotFound(DomainError):
+    """The tenant does not exist for this account. A tenant of others gives the same error."""
+
+    code = "tenant_not_found"
+
+
+class MemberNotFound(DomainError):
+    """The tenant has no such member or open invitation."""
+
+    code = "member_not_found"
+
+
+class InvitationUnusable(DomainError):
+    """The invitation does not exist, was used or withdrawn, or has expired."""
+
+    code = "invitation_unusable"
+
+
 class SessionNotFound(DomainError):
     """The session does not exist for this caller. Another tenant's session gives the same error."""
 

@@ -15,22 +15,24 @@ from django.db.models.signals import m2m_changed, post_delete, post_save, pre_sa
 
 from sessions_app.core.tenancy import audit
 from sessions_app.core.tenancy.audit import Action
+from sessions_app.models import Staff
 
 _RIGHTS = ("username", "is_active", "is_staff", "is_superuser")
 _MOST_DETAIL = 8000
 _BEFORE = "_agenthost_before"
-_MADE = {User: Action.ACCOUNT_CREATED, Group: Action.GROUP_CREATED}
-_CHANGED = {User: Action.ACCOUNT_CHANGED, Group: Action.GROUP_CHANGED}
-_DELETED = {User: Action.ACCOUNT_DELETED, Group: Action.GROUP_DELETED}
+_STAFF_RIGHTS = ("role", "reads_transcripts", "limited")
+_MADE = {User: Action.ACCOUNT_CREATED, Group: Action.GROUP_CREATED, Staff: Action.STAFF_ADDED}
+_CHANGED = {User: Action.ACCOUNT_CHANGED, Group: Action.GROUP_CHANGED, Staff: Action.STAFF_CHANGED}
+_DELETED = {User: Action.ACCOUNT_DELETED, Group: Action.GROUP_DELETED, Staff: Action.STAFF_REMOVED}
 
 
 def connect_signals() -> None:
     """Connect the signals; called once when the application is ready."""
-    for model in (User, Group):
+    for model in (User, Group, Staff):
         pre_save.connect(_remember, sender=model, dispatch_uid="agenthost.accounts")
         post_save.connect(_saved, sender=model, dispatch_uid="agenthost.accounts")
         post_delete.connect(_deleted, sender=model, dispatch_uid="agenthost.accounts")
-    for relation in (User.groups.through, User.user_permissions.through, Group.permissions.through):
+    for relation in (User.groups.through, User.user_permissions.through, Group.permissions.through, Staff.tenants.through):
         m2m_changed.connect(_related, sender=relation, dispatch_uid="agenthost.accounts")
 
 
@@ -40,11 +42,13 @@ def _record(action: Action, owner: Any, detail: str = "") -> None:
 
 
 def _target(owner: Any) -> str:
+    if isinstance(owner, Staff):
+        owner = owner.user
     return f"account {owner.get_username()}" if isinstance(owner, User) else f"group {owner}"
 
 
 def _facts(owner: Any) -> dict[str, str]:
-    names = _RIGHTS if isinstance(owner, User) else ("name",)
+    names = _RIGHTS if isinstance(owner, User) else _STAFF_RIGHTS if isinstance(owner, Staff) else ("name",)
     return {name: _text(getattr(owner, name)) for name in names}
 
 
@@ -112,18 +116,22 @@ def _cleared(relation: type[Model], instance: Any, when: str, reverse: bool) -> 
 def _owners(relation: type[Model], instance: Any, reverse: bool) -> list[Any]:
     if not reverse:
         return [instance]
+    if relation is Staff.tenants.through:
+        return list(Staff.objects.filter(tenants=instance))
     return list(instance.group_set.all() if relation is Group.permissions.through else instance.user_set.all())
 
 
 def _record_change(relation: type[Model], owner: Any, before: set[str], now: set[str]) -> None:
     if before != now:
-        kind = "groups" if relation is User.groups.through else "permissions"
+        kind = {User.groups.through: "groups", Staff.tenants.through: "tenants"}.get(relation, "permissions")
         _record(_CHANGED[type(owner)], owner, f"{kind}: {_listed(before)} → {_listed(now)}")
 
 
 def _names(relation: type[Model], owner: Any) -> set[str]:
     if relation is User.groups.through:
         held: Iterable[Any] = owner.groups.all()
+    elif relation is Staff.tenants.through:
+        held = owner.tenants.all()
     else:
         permissions = owner.user_permissions if relation is User.user_permissions.through else owner.permissions
         held = permissions.select_related("content_type")

@@ -1,4 +1,4 @@
-"""Limits on failed sign-ins to the admin, and the audit records of sign-ins.
+"""Limits on failed sign-ins, and the audit records of sign-ins.
 
 Failures are counted per account and address, per address, and per account from all addresses. When a limit is reached, the
 sign-ins that it covers are refused for the cool-off time, even with the right password. The limit per account from all
@@ -91,16 +91,27 @@ def fail(attempt: Attempt, reason: str = "") -> timedelta | None:
     return wait
 
 
-def succeed(attempt: Attempt) -> None:
+def succeed(attempt: Attempt, *, is_staff: bool = True, detail: str = "") -> None:
     """Record a sign-in. Failures of the same account from the same address are deleted, all others stay."""
     _counted().filter(username=attempt.account, ip_address=attempt.counted_address).delete()
     audit.record(
-        actor=audit.operator(attempt.account),
+        actor=audit.actor_of(attempt.account, is_staff=is_staff),
         action=Action.SIGNED_IN,
         target=_target(attempt.account),
         address=attempt.address,
+        detail=detail,
     )
     log.info("signed_in account=%r address=%s", attempt.account, attempt.address)
+
+
+def confirmed(attempt: Attempt) -> None:
+    """Delete the counted failures of a signed-in account that repeated its password or code."""
+    _counted().filter(username=attempt.account, ip_address=attempt.counted_address).delete()
+
+
+def ended(account: str, number: int, *, actor: str, address: str) -> None:
+    """Record that an account signed out other browsers."""
+    audit.record(actor=actor, action=Action.SESSIONS_ENDED, target=_target(account), address=address, detail=f"{number} sessions")
 
 
 def unlock(account: str | None = None, address: str | None = None) -> int:
@@ -172,7 +183,9 @@ def _over(rows: QuerySet[Any], limit: int) -> timedelta | None:
 def _is_known(attempt: Attempt) -> bool:
     """Whether the account has signed in from this address recently."""
     signed_in = AuditRecord.objects.filter(
-        actor=audit.operator(attempt.account)[:200], action=Action.SIGNED_IN, at__gt=Now() - _KNOWN_FOR
+        actor__in=[audit.operator(attempt.account)[:200], audit.member(attempt.account)[:200]],
+        action=Action.SIGNED_IN,
+        at__gt=Now() - _KNOWN_FOR,
     )
     addresses = signed_in.order_by().values_list("address", flat=True).distinct()[:_KNOWN_ADDRESSES]
     return any(Attempt(attempt.account, address).counted_address == attempt.counted_address for address in addresses)

@@ -6,8 +6,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from sessions_app.accounts import second_factor
 from sessions_app.core.records import database_checks, options
-from sessions_app.core.tenancy import definitions
+from sessions_app.core.tenancy import audit_keys, definitions
 
 _BATCH = 1000
 
@@ -23,6 +24,9 @@ class Command(BaseCommand):
         if faults := database_checks.key_faults():
             raise CommandError("\n".join(map(str, faults)))
         total, lost = definitions.reseal()
+        for more in (second_factor.reseal, audit_keys.reseal):
+            of_more, lost_more = more()
+            total, lost = total + of_more, lost + lost_more
         while True:
             done, lost_options = options.reseal(_BATCH)
             if not done:

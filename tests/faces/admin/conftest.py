@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import User
 from django.test import Client
 
-from sessions_app.models import Tenant
+from sessions_app.models import Staff, StaffRole, Tenant
 from tests.faces.admin.conversations import make_tenant
 
 
@@ -20,9 +20,9 @@ def eve(transactional_db: None) -> Client:
 
 @pytest.fixture
 def reader(transactional_db: None) -> Client:
-    """An operator who may look at everything of ours and change nothing."""
-    user = User.objects.create_user("reader", is_staff=True)
-    user.user_permissions.set(Permission.objects.filter(content_type__app_label="sessions_app", codename__startswith="view_"))
+    """An auditor: may look at everything of ours and change nothing."""
+    user = User.objects.create_user("reader")
+    Staff.objects.create(user=user, role=StaffRole.AUDITOR, reads_transcripts=True)
     client = Client()
     client.force_login(user)
     return client

@@ -1,15 +1,17 @@
-"""Accounts and groups in the admin: superusers alone, and never without a record."""
+"""Accounts in the admin: superusers alone, and never without a record."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Group, Permission, User
+from allauth.mfa.models import Authenticator
+from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.urls import reverse
 
-from sessions_app.models import AuditRecord
+from sessions_app.models import AuditRecord, Staff, StaffRole
+from tests.faces.admin.conversations import make_tenant
 from tests.faces.admin.pages import html
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -25,9 +27,10 @@ def boss(transactional_db: None) -> User:
 
 @pytest.fixture
 def mallory(transactional_db: None) -> User:
-    """A staff account with every permission there is, those of accounts and groups included."""
+    """An operator with every permission that Django has, which count for nothing."""
     user = User.objects.create_user("mallory", is_staff=True)
     user.user_permissions.set(Permission.objects.all())
+    Staff.objects.create(user=user, role=StaffRole.OPERATOR, reads_transcripts=True)
     return user
 
 
@@ -42,26 +45,26 @@ def page(model: str, name: str, *args: object) -> str:
 
 
 def account_fields(user: User, **changed: Any) -> dict[str, Any]:
-    at = user.date_joined
     fields = {
         "username": user.username,
-        "date_joined_0": f"{at:%Y-%m-%d}",
-        "date_joined_1": f"{at:%H:%M:%S}",
         "is_active": "on",
-        "is_staff": "on" if user.is_staff else "",
-        "groups": [str(group.pk) for group in user.groups.all()],
-        "user_permissions": [str(one.pk) for one in user.user_permissions.all()],
+        **{
+            f"{form}-{kind}": "0"
+            for form in ("staff", "memberships", "authenticator_set")
+            for kind in ("TOTAL_FORMS", "INITIAL_FORMS")
+        },
         **changed,
     }
     return {name: value for name, value in fields.items() if value != ""}
 
 
-def test_a_staff_account_with_every_permission_cannot_touch_accounts_or_groups(mallory: User, boss: User) -> None:
-    client, group = signed_in(mallory), Group.objects.create(name="readers")
+def test_an_operator_with_every_permission_of_django_cannot_touch_accounts(mallory: User, boss: User) -> None:
+    client = signed_in(mallory)
     before = AuditRecord.objects.count()
     index = html(client.get(reverse("admin:index")))
     assert "Users" not in index
     assert "Groups" not in index
+    assert "API keys" in index
     passwords = {"password1": NEW_PASSWORD, "password2": NEW_PASSWORD, "usable_password": "true"}
     tried = {
         page("user", "changelist"): {"action": "delete_selected", "_selected_action": [str(boss.pk)], "post": "yes"},
@@ -72,10 +75,6 @@ def test_a_staff_account_with_every_permission_cannot_touch_accounts_or_groups(m
         page("user", "history", boss.pk): {},
         reverse("admin:auth_user_password_change", args=(boss.pk,)): passwords,
         reverse("admin:auth_user_password_change", args=(mallory.pk,)): passwords,
-        page("group", "changelist"): {"action": "delete_selected", "_selected_action": [str(group.pk)], "post": "yes"},
-        page("group", "add"): {"name": "mine"},
-        page("group", "change", group.pk): {"name": "mine"},
-        page("group", "delete", group.pk): {"post": "yes"},
     }
     for address, fields in tried.items():
         assert client.get(address).status_code == 403, address
@@ -86,26 +85,23 @@ def test_a_staff_account_with_every_permission_cannot_touch_accounts_or_groups(m
     boss.refresh_from_db()
     assert boss.check_password("the long password of boss")
     assert set(User.objects.values_list("username", flat=True)) == {"mallory", "boss"}
-    assert list(Group.objects.values_list("name", flat=True)) == ["readers"]
     assert set(AuditRecord.objects.order_by("id")[before:].values_list("action", flat=True)) <= {"signed_in", "password_changed"}
 
 
 def test_a_superuser_gives_rights_and_each_is_a_record(boss: User) -> None:
     client, bob = signed_in(boss), User.objects.create_user("bob")
-    group = Group.objects.create(name="readers")
-    view = Permission.objects.get(content_type__app_label="sessions_app", codename="view_tenant")
+    acme = make_tenant()
     AuditRecord.objects.all().delete()
-    given = account_fields(bob, is_staff="on", is_superuser="on", groups=[str(group.pk)], user_permissions=[str(view.pk)])
+    role = {"staff-0-role": "operator", "staff-0-limited": "on", "staff-0-tenants": [str(acme.pk)], "staff-0-user": str(bob.pk)}
+    given = account_fields(bob, is_superuser="on", **{"staff-TOTAL_FORMS": "1"}, **role)
     assert client.post(page("user", "change", bob.pk), given).status_code == 302
     rows = AuditRecord.objects.order_by("id")
-    assert {(row.actor, row.address, row.action, row.target) for row in rows} == {
-        ("admin:boss", "10.0.0.9", "account_changed", "account bob")
-    }
-    assert {row.detail for row in rows} == {
-        "is_staff: no → yes; is_superuser: no → yes",
-        "groups: none → readers",
-        "permissions: none → sessions_app.view_tenant",
-    }
+    assert {(row.actor, row.address, row.target) for row in rows} == {("admin:boss", "10.0.0.9", "account bob")}
+    assert [(row.action, row.detail) for row in rows] == [
+        ("account_changed", "is_superuser: no → yes"),
+        ("staff_added", "role: operator; reads_transcripts: no; limited: yes"),
+        ("staff_changed", "tenants: none → acme"),
+    ]
     found = html(client.get(reverse("admin:sessions_app_auditrecord_changelist"), {"action": "account_changed"}))
     assert "is_superuser: no → yes" in found
 
@@ -127,3 +123,22 @@ def test_a_superuser_adds_renames_and_deletes_and_each_is_a_record(boss: User) -
     ]
     assert {row.actor for row in rows} == {"admin:boss"}
     assert not any(NEW_PASSWORD in row.detail or "pbkdf2" in row.detail for row in rows)
+
+
+def test_the_admin_has_no_pages_but_ours_and_those_of_accounts() -> None:
+    from django.contrib import admin
+
+    assert {model._meta.app_label for model in admin.site._registry} == {"sessions_app", "auth"}
+
+
+def test_a_superuser_removes_a_lost_second_factor_and_it_is_a_record(boss: User) -> None:
+    bob = User.objects.create_user("bob")
+    factor = Authenticator.objects.create(user=bob, type="totp", data={"secret": "sealed:x"})
+    forms = {"authenticator_set-TOTAL_FORMS": "1", "authenticator_set-INITIAL_FORMS": "1", "authenticator_set-0-DELETE": "on"}
+    rows = {"authenticator_set-0-id": str(factor.pk), "authenticator_set-0-user": str(bob.pk)}
+    client = signed_in(boss)
+    assert "sealed:x" not in html(client.get(page("user", "change", bob.pk)))
+    assert client.post(page("user", "change", bob.pk), account_fields(bob, **forms, **rows)).status_code == 302
+    assert not Authenticator.objects.exists()
+    row = AuditRecord.objects.get(action="second_factor_removed")
+    assert (row.actor, row.target, row.detail) == ("admin:boss", "account bob", "totp")

@@ -13,8 +13,8 @@ from sessions_app.core import figures
 from sessions_app.core.base.caller import Limits
 from sessions_app.core.records import live_workers
 from sessions_app.core.tenancy import keys
-from sessions_app.models import Tenant, TurnState
-from tests.faces.admin.conversations import make_session, make_turn
+from sessions_app.models import Staff, StaffRole, Tenant, TurnState
+from tests.faces.admin.conversations import make_session, make_tenant, make_turn
 from tests.faces.admin.pages import html
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -86,7 +86,7 @@ def test_hostile_names_are_text_on_the_first_page(eve: Client, acme: Tenant) -> 
 
 
 def test_every_page_of_the_admin_has_the_strict_policy(eve: Client, acme: Tenant) -> None:
-    pages = [reverse("admin:index"), reverse("admin:sessions_app_tenant_changelist"), reverse("admin:password_change")]
+    pages = [reverse("admin:index"), reverse("admin:sessions_app_tenant_changelist"), reverse("admin:auth_user_changelist")]
     pages += [reverse("admin:sessions_app_tenant_change", args=(acme.pk,)), "/admin/nowhere/"]
     for response in [*(eve.get(page) for page in pages), Client().get(reverse("admin:login"))]:
         policy = response["Content-Security-Policy"]
@@ -105,6 +105,23 @@ def test_an_account_that_may_not_see_tenants_gets_no_figures(acme: Tenant) -> No
 
     client = Client()
     client.force_login(User.objects.create_user("newcomer", is_staff=True))
+    assert client.get(reverse("admin:index"), follow=True).status_code == 403
+
+
+def test_staff_of_some_tenants_get_the_figures_of_these_and_none_of_the_server(acme: Tenant) -> None:
+    from django.contrib.auth.models import User
+
+    now = live_workers.database_clock()
+    fields: dict[str, Any] = {"created_at": now, "queued_at": now, "ended_at": now - timedelta(minutes=3)}
+    for tenant, agent in ((acme, "ours"), (make_tenant("other"), "theirs")):
+        make_turn(make_session(tenant, agent_name=agent), TurnState.ERROR, failure='{"kind":"timeout"}', **fields)
+    figures.keep(60.0)
+    staff = Staff.objects.create(user=User.objects.create_user("lim"), role=StaffRole.OPERATOR, limited=True)
+    staff.tenants.set([acme])
+    client = Client()
+    client.force_login(staff.user)
     page = first_page(client)
-    assert "may not see the figures" in page
-    assert "ah-chart" not in page
+    assert "ours" in page
+    assert "theirs" not in page
+    assert "?tenant=other" not in page
+    assert "Workers alive" not in page

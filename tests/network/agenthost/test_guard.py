@@ -275,7 +275,7 @@ def test_only_the_operators_origins_are_allowed(client: Connection, settings: Se
 
 @pytest.mark.rule("A95")
 @pytest.mark.parametrize("listed", [["*"], [PAGE]])
-@pytest.mark.parametrize("path", ["/admin", "/admin/", "/admin/login/"])
+@pytest.mark.parametrize("path", ["/admin", "/admin/", "/admin/login/", "/console/", "/accounts", "/accounts/login/"])
 def test_the_admin_has_no_cors_headers(client: Connection, settings: Settings, listed: list[str], path: str) -> None:
     settings.AGENTHOST_CORS_ORIGINS = listed
     for answer in (client.ask("GET", path, origin=PAGE), client.ask("OPTIONS", path, origin=PAGE)):

@@ -186,7 +186,7 @@ def test_a_slow_form_does_not_block_other_pages(client: Connection, port: int) -
     with ExitStack() as slow:
         for _ in range(4):
             connection = slow.enter_context(Connection(port))
-            connection.head("POST", "/admin/login/", content_type="application/x-www-form-urlencoded", content_length="1000")
+            connection.head("POST", "/accounts/login/", content_type="application/x-www-form-urlencoded", content_length="1000")
             connection.send(b"username=")
         assert client.ask("GET", "/").status == 200
 
@@ -294,7 +294,7 @@ def test_slow_readers_of_a_file_share_one_copy_of_it(client: Connection, rf: Req
 
 
 def test_pages_have_security_headers(client: Connection) -> None:
-    answer = client.ask("GET", "/admin/login/")
+    answer = client.ask("GET", "/accounts/login/")
     assert answer.status == 200
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["referrer-policy"] == "same-origin"

@@ -14,7 +14,7 @@ from agents_app.providers import amazon, google_vertex
 
 ROOT = Path(extras.__file__).parents[1]
 
-BLOCKED = ("botocore", "boto3", "google.auth", "google.genai", "pydantic_ai", "anthropic", "openai")
+BLOCKED = ("botocore", "boto3", "google.auth", "google.genai", "oauthlib", "pydantic_ai", "anthropic", "openai")
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ async def test_a_turn_that_another_process_accepted_ends_with_the_same_advice() 
 
 def test_a_new_image_gets_the_extras_that_are_installed_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "botocore", None)
-    assert extras.command("bedrock").endswith("EXTRAS=bedrock,pydantic-ai,vertex")
+    assert extras.command("bedrock").endswith("EXTRAS=bedrock,oidc,pydantic-ai,vertex")
 
 
 def test_a_module_that_is_missing_for_another_reason_is_named(tmp_path: Path) -> None:

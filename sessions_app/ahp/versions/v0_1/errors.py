@@ -112,6 +112,12 @@ NOT_IN_COMMANDS: frozenset[type[errors.DomainError]] = frozenset(
         errors.IdempotencyKeyReused,
         errors.DispatchedBefore,
         errors.TooManyWrongKeys,
+        # Of accounts, which use no keys.
+        errors.RightMissing,
+        errors.ReasonNeeded,
+        errors.TenantNotFound,
+        errors.MemberNotFound,
+        errors.InvitationUnusable,
     }
 )
 """Errors that core calls of commands never raise, or that the commands handle themselves."""

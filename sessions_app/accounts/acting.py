@@ -1,4 +1,4 @@
-"""Middleware that sets the signed-in operator as the actor of audit records written during a request."""
+"""Middleware that sets the signed-in account as the actor of audit records written during a request."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.utils.decorators import sync_and_async_middleware
 
-from sessions_app.admin.pages import actor, address
+from sessions_app.accounts.people import actor, address
 from sessions_app.core.tenancy import audit
 
 

@@ -1,0 +1,78 @@
+"""The second factor: required for staff, where the setting demands it, before any page of the admin or console is shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from allauth.mfa.models import Authenticator
+from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+from django.conf import settings
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponseRedirect
+from django.http.response import HttpResponseBase
+from django.urls import reverse
+
+from sessions_app.accounts.people import account
+from sessions_app.core.base import second_factor_secrets
+from sessions_app.core.base.sealing import CannotUnseal
+from sessions_app.core.tenancy import rights
+
+_PAGES = ("/admin/", "/console/")
+_FACTORS = (Authenticator.Type.TOTP, Authenticator.Type.WEBAUTHN)
+
+
+def is_required(user: Any) -> bool:
+    return bool(settings.AGENTHOST_STAFF_SECOND_FACTOR) and rights.account_of(user).is_staff
+
+
+def has_one(user: Any) -> bool:
+    return bool(Authenticator.objects.filter(user_id=user.pk, type__in=_FACTORS).exists())
+
+
+def may_remove(authenticator: Authenticator) -> bool:
+    """Staff that need a second factor keep one."""
+    if not is_required(authenticator.user) or authenticator.type not in _FACTORS:
+        return True
+    others = Authenticator.objects.filter(user_id=authenticator.user_id, type__in=_FACTORS).exclude(pk=authenticator.pk)
+    return bool(others.exists())
+
+
+def reseal() -> tuple[int, int]:
+    """Seal the secrets with the newest key; returns how many changed, and how many cannot be unsealed."""
+    done = lost = 0
+    for row in Authenticator.objects.exclude(type=Authenticator.Type.WEBAUTHN):
+        data = dict(row.data)
+        try:
+            for name, value in row.data.items():
+                if isinstance(value, str) and second_factor_secrets.is_outdated(value):
+                    data[name] = second_factor_secrets.seal(second_factor_secrets.unseal(value))
+        except CannotUnseal:
+            lost += 1
+            continue
+        if data != row.data:
+            # Only if it was not changed meanwhile.
+            done += Authenticator.objects.filter(pk=row.pk, data=row.data).update(data=data)
+    return done, lost
+
+
+class RequireSecondFactor:
+    """Middleware: sends staff without a second factor to the page that sets one up."""
+
+    async_capable = sync_capable = True
+
+    def __init__(self, get_response: Any) -> None:
+        self._get_response = get_response
+        if iscoroutinefunction(get_response):
+            markcoroutinefunction(self)
+
+    def __call__(self, request: HttpRequest) -> Any:
+        return self._get_response(request)
+
+    def process_view(self, request: HttpRequest, *_: Any) -> HttpResponseBase | None:
+        """Runs in a thread, where the database may be used."""
+        if not request.path_info.startswith(_PAGES) or not settings.AGENTHOST_STAFF_SECOND_FACTOR:
+            return None
+        if not account(request).is_staff or has_one(request.user):
+            return None
+        messages.warning(request, "This server requires a second factor of staff. Set one up to continue.")
+        return HttpResponseRedirect(reverse("mfa_index"))

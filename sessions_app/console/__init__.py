@@ -1,0 +1,1 @@
+"""The console: web pages for the members of tenants."""

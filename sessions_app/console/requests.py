@@ -1,0 +1,55 @@
+"""What every view of the console needs: a signed-in member, and answers to the core's errors."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, Concatenate, ParamSpec
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+
+from sessions_app.accounts.people import account, own_page
+from sessions_app.core.base import errors
+from sessions_app.core.tenancy.rights import Account
+
+P = ParamSpec("P")
+
+STATUSES: Mapping[type[errors.DomainError], int] = {
+    errors.InvalidInput: 422,
+    errors.RightMissing: 403,
+    errors.ReasonNeeded: 422,
+    errors.TenantNotFound: 404,
+    errors.MemberNotFound: 404,
+    errors.SessionNotFound: 404,
+    errors.NotPossible: 409,
+}
+"""The status of a page that reports an error of the core; others are faults of the server."""
+
+_TEXTS: Mapping[int, str] = {
+    404: "There is nothing here, or it belongs to a tenant of which you are not a member.",
+    403: "Your role in this tenant does not allow this. Ask an owner of the tenant.",
+}
+
+
+def for_members(
+    view: Callable[Concatenate[HttpRequest, Account, P], HttpResponse],
+) -> Callable[Concatenate[HttpRequest, P], HttpResponse]:
+    """A view that gets the account of the signed-in person, and whose domain errors become pages."""
+
+    @functools.wraps(view)
+    def guarded(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+        try:
+            return view(request, account(request), *args, **kwargs)
+        except tuple(STATUSES) as error:
+            return refusal(request, error)
+
+    wrapped: Any = login_required(guarded)
+    return wrapped  # type: ignore[no-any-return]
+
+
+def refusal(request: HttpRequest, error: errors.DomainError) -> HttpResponse:
+    """The page that reports an error."""
+    status = next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
+    text = _TEXTS.get(status) or f"{str(error)[:1].upper()}{str(error)[1:]}."
+    return own_page(request, "agenthost/console/refusal.html", {"text": text}, status=status)

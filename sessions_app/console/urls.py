@@ -1,0 +1,17 @@
+"""The pages at /console/."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from sessions_app.console import members
+
+app_name = "console"
+
+urlpatterns = [
+    path("", members.home, name="home"),
+    path("<slug:slug>/", members.tenant, name="tenant"),
+    path("<slug:slug>/invite/", members.invite, name="invite"),
+    path("<slug:slug>/invitations/<int:invitation_id>/withdraw/", members.withdraw, name="withdraw"),
+    path("<slug:slug>/members/<int:member_id>/", members.change, name="member"),
+]

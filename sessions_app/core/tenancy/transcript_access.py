@@ -1,0 +1,40 @@
+"""Reading a transcript: a right of its own, with a reason where the operator demands one, and always recorded."""
+
+from __future__ import annotations
+
+from django.conf import settings
+
+from sessions_app.core.base.errors import Fault, InvalidInput, ReasonNeeded
+from sessions_app.core.tenancy import audit, rights
+from sessions_app.core.tenancy.rights import Account, Right
+from sessions_app.models import Session
+
+LONGEST_REASON = 500
+
+
+def check_reason(reason: str) -> str:
+    """The reason without surrounding space. ``ReasonNeeded`` if one is demanded and missing."""
+    reason = " ".join(reason.split())
+    if len(reason) > LONGEST_REASON or "\0" in reason:
+        raise InvalidInput([Fault(("reason",), f"a reason has at most {LONGEST_REASON} characters, without U+0000")])
+    if not reason and settings.AGENTHOST_TRANSCRIPT_REASON:
+        raise ReasonNeeded
+    return reason
+
+
+def read(by: Account, session: Session, *, reason: str = "", detail: str = "", actor: str, address: str) -> None:
+    """Allow and record one reading. Call it before anything of the transcript is shown.
+
+    Members read the sessions of their own tenant without a reason; staff give one where the operator demands it.
+    """
+    rights.require(by, Right.READ_TRANSCRIPTS, session.tenant)
+    if not rights.as_member(by, Right.READ_TRANSCRIPTS, session.tenant_id):
+        reason = check_reason(reason)
+    audit.record(
+        actor=actor,
+        address=address,
+        action=audit.Action.TRANSCRIPT_READ,
+        target=f"session {session.public_id}",
+        tenant=session.tenant,
+        detail="; ".join(filter(None, (detail, reason and f"reason: {reason}"))),
+    )
