@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import secrets
+import shlex
 import sys
 from pathlib import Path
 from urllib.parse import quote, unquote
@@ -46,16 +47,34 @@ async def main(directory: Path, task: str) -> None:
                 raise Refused(f"{method}: {message['error']['message']}")
             return message["result"]
 
-        async def dispatch(kind: str, **members: object) -> None:
-            action = {"type": f"session/{kind}", "session": session, "turnId": "fix", **members}
+        async def send(action: dict) -> None:
             params = {"clientSeq": next(ids), "action": action}
             await socket.send(json.dumps({"jsonrpc": "2.0", "method": "dispatchAction", "params": params}))
+
+        async def dispatch(kind: str, **members: object) -> None:
+            await send({"type": f"session/{kind}", "session": session, "turnId": "fix", **members})
+
+        async def make(folders: list[str]) -> None:
+            """AHP has no command that makes a directory, so a terminal does it."""
+            terminal = f"terminal:/{name}"
+            await request("createTerminal", terminal=terminal, claim={"kind": "client", "clientId": "fix"}, cwd=root)
+            await request("subscribe", resource=terminal)
+            for line in [*(f"mkdir -p -- {shlex.quote(folder)}" for folder in folders), "exit"]:
+                await send({"type": "terminal/input", "terminal": terminal, "data": f"{line}\r"})
+            action: dict = {}
+            while (action.get("type"), action.get("terminal")) != ("terminal/exited", terminal):
+                message = later.pop(0) if later else json.loads(await socket.recv())
+                action = message.get("params", {}).get("action", {})
+            await request("disposeTerminal", terminal=terminal)
 
         name = f"{directory.name}-{secrets.token_hex(4)}"
         session, root = f"coder:/{name}", f"file:///projects/{name}"
         await request("initialize", protocolVersions=["0.1.0"], clientId="fix")
         await request("createSession", session=session, provider="coder", workingDirectory=root)
-        for path, data in read(directory).items():
+        files = read(directory)
+        if folders := sorted({path.rpartition("/")[0] for path in files} - {""}):
+            await make(folders)
+        for path, data in files.items():
             encoded = base64.b64encode(data).decode()
             await request("resourceWrite", uri=f"{root}/{quote(path)}", data=encoded, encoding="base64")
         await request("subscribe", resource=session)

@@ -207,6 +207,8 @@ async def test_a_command_is_not_repeated_when_a_process_is_killed(server: Server
 
 def test_the_program_of_the_example_brings_the_fixed_file_back(server: Server, model: ModelServer, tmp_path: Path) -> None:
     shutil.copytree(EXAMPLE / "repository", tmp_path / "report", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "report" / "logs" / "may '26").mkdir(parents=True)
+    (tmp_path / "report" / "logs" / "may '26" / "1.txt").write_text("calm")
     ran = subprocess.run(
         [sys.executable, str(EXAMPLE / "fix.py"), str(tmp_path / "report"), fixing(model)],
         env={
