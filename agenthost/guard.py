@@ -29,7 +29,7 @@ from sessions_app.aap import problems
 from sessions_app.aap.problems import Problem
 from sessions_app.core.base import log_context
 from sessions_app.core.tenancy import admission
-from sessions_app.core.tenancy.keys import looks_like_key
+from sessions_app.core.tenancy.credentials import looks_valid
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -97,7 +97,7 @@ def rendered(refusal: Problem, path: str, request_id: str) -> tuple[str, bytes]:
 
 
 def is_protocol(path: str) -> bool:
-    return path.startswith("/aap/") or path == "/aap"
+    return path.startswith(("/aap/", "/api/")) or path in ("/aap", "/api")
 
 
 class Guard:
@@ -316,7 +316,7 @@ def _key_refusal(scope: Scope) -> Problem | None:
         public = settings.AGENTHOST_PUBLIC_META and scope["method"] in ("GET", "HEAD") and _META_PATH.fullmatch(scope["path"])
         return None if public else problems.NO_KEY
     scheme, _space, key = values[0].decode("latin-1").strip().partition(" ")
-    if len(values) > 1 or scheme.lower() != "bearer" or not looks_like_key(key.strip()):
+    if len(values) > 1 or scheme.lower() != "bearer" or not looks_valid(key.strip()):
         return problems.MALFORMED_KEY
     return None
 

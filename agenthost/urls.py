@@ -25,6 +25,7 @@ urlpatterns = [
     path("docs", RedirectView.as_view(pattern_name="docs")),
     path("docs/", include("sessions_app.aap.openapi.pages")),
     path("", include("sessions_app.aap.urls")),
+    path("", include("sessions_app.aap.management.urls")),
 ]
 
 handler400 = "agenthost.error_views.bad_request"

@@ -248,7 +248,10 @@ def _every_test_finds_its_database_empty() -> Iterator[None]:
     admission = sys.modules.get("sessions_app.core.tenancy.admission")
     if admission is not None:
         admission.forget_all()
-    for name in ("tenancy.access", "tenancy.keys", "records.addresses"):
+    known_callers = sys.modules.get("sessions_app.core.tenancy.known_callers")
+    if known_callers is not None:
+        known_callers.forget_all()
+    for name in ("tenancy.access", "records.addresses"):
         module = sys.modules.get(f"sessions_app.core.{name}")
         if module is not None:
             module.forget_known()

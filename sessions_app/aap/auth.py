@@ -9,20 +9,27 @@ from rest_framework.request import Request
 
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import NotAuthenticated
-from sessions_app.core.tenancy import keys
+from sessions_app.core.tenancy import credentials
 
 ANYBODY = Caller(tenant=0, key=0, key_prefix="", scopes=frozenset({"meta:read"}))
 """A reader of a public /meta without a key. No row belongs to tenant 0."""
 
 
 class KeyAuthentication(BaseAuthentication):
-    """Sets ``request.auth`` to the caller. NotAuthenticated without a valid key."""
+    """Sets ``request.auth`` to the caller. NotAuthenticated without a valid key or token, OriginRefused for a token
+    of another origin."""
 
     def authenticate(self, request: Request) -> tuple[AnonymousUser, Caller]:
         scheme, _, raw = request.headers.get("Authorization", "").strip().partition(" ")
         if scheme.lower() != "bearer":
             raise NotAuthenticated
-        return AnonymousUser(), keys.authenticate(raw.strip())
+        caller = credentials.authenticate(raw.strip())
+        if caller.origin:
+            sent = request.headers
+            credentials.require_origin(
+                caller, sent=sent.get("Origin"), fetch_site=sent.get("Sec-Fetch-Site"), host=sent.get("Host", "")
+            )
+        return AnonymousUser(), caller
 
     def authenticate_header(self, request: Request) -> str:  # noqa: ARG002 - DRF's signature
         return "Bearer"

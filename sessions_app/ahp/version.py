@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from sessions_app.ahp.transport.connection import Connection
     from sessions_app.ahp.transport.jsonrpc import Request, RPCError
-    from sessions_app.core.base.caller import Caller
+    from sessions_app.core.base.caller import Caller, Sight
     from sessions_app.core.base.errors import DomainError
     from sessions_app.core.base.shapes import Shape
     from sessions_app.core.log.journal.types import Event
@@ -116,11 +116,10 @@ class Projection(Protocol):
     def envelopes(self, event: Event, channels: Collection[Channel], /) -> Iterable[tuple[Channel, str]]:
         """An event of a session or terminal, for those of these channels that it changes: at most one envelope for each."""
 
-    def root_envelope(self, event: Event, key_agents: Collection[str] | None, sessions: int | None, line: int, /) -> str | None:
+    def root_envelope(self, event: Event, sight: Sight, sessions: int | None, /) -> str | None:
         """An event of the tenant, for subscribers of the root; None if it does not change the root.
 
-        ``key_agents``: the agents that a limited key may use; None: all. ``sessions``: for a limited key, the number of its
-        sessions, if that has changed. ``line``: the key's line.
+        ``sessions``: for a limited caller, the number of sessions that it sees, if that has changed.
         """
 
     def rejection(self, event: Event, /) -> str | None:

@@ -23,6 +23,7 @@ from sessions_app.models.presence import WorkerPresence
 from sessions_app.models.session import Session
 from sessions_app.models.tenant import Tenant
 from sessions_app.models.terminal import Terminal, TerminalScreen, TerminalService, TerminalState
+from sessions_app.models.token import AccessToken
 from sessions_app.models.tool_call import OPEN_CALL_STATES, CallRunner, CallState, ToolCall
 from sessions_app.models.turn import LIVE_STATES, TURN_FORMAT, Turn, TurnState
 from sessions_app.models.usage import NO_DAY, Measure, UsageEntry, UsageTotal
@@ -37,6 +38,7 @@ __all__ = [
     "NO_DAY",
     "OPEN_CALL_STATES",
     "TURN_FORMAT",
+    "AccessToken",
     "Address",
     "AgentDefinition",
     "AgentListing",

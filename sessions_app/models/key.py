@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.db import models
 
 from sessions_app.models.limits import Limited
@@ -26,6 +27,15 @@ class ApiKey(Limited):
     rotated_from = models.ForeignKey(
         "self", on_delete=models.SET_NULL, null=True, blank=True, editable=False, related_name="rotated_to"
     )
+    member = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        on_delete=models.SET_NULL,
+        null=True,
+        blank=True,
+        editable=False,
+        related_name="+",
+        help_text="The member of the tenant who acts under this key with short-lived tokens; null: an ordinary key.",
+    )
     line = models.BigIntegerField(
         null=True, editable=False, help_text="The first key of those that were rotated one into the next; null: this one."
     )
@@ -33,6 +43,11 @@ class ApiKey(Limited):
     class Meta:
         ordering = ["-created_at", "-id"]
         verbose_name = "API key"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["tenant", "member"], condition=models.Q(member__isnull=False), name="one_key_per_member"
+            ),
+        ]
         indexes = [
             models.Index(fields=["line"], condition=models.Q(line__isnull=False), name="keys_of_line"),
             models.Index(fields=["revoked_at"], condition=models.Q(revoked_at__isnull=False), name="keys_revoked"),

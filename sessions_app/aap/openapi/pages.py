@@ -1,10 +1,12 @@
-"""The documentation: a page for each version, and the OpenAPI document that it shows.
+"""The documentation: a page for each version and for the management API, and the OpenAPI document that it shows.
 
 Included at /docs/. The page loads nothing from other hosts and runs only scripts from files of this server. The
 document is made (document.py) at its first request.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -34,7 +36,11 @@ def page(request: HttpRequest, version: int | None = None) -> HttpResponse:
     shown = versions[0] if version is None else version
     if shown not in versions:
         raise Http404
-    answer = render(request, "agenthost/docs.html", {"version": shown, "versions": versions})
+    return _shown(request, {"version": shown, "versions": versions})
+
+
+def _shown(request: HttpRequest, context: dict[str, Any]) -> HttpResponse:
+    answer = render(request, "agenthost/docs.html", context)
     answer["Content-Security-Policy"] = CONTENT_SECURITY_POLICY
     answer["Cache-Control"] = "no-cache"
     return answer
@@ -50,8 +56,22 @@ def openapi(request: HttpRequest, version: int) -> HttpResponse:  # noqa: ARG001
     return HttpResponse(document(version), content_type="application/json", headers={"Cache-Control": "no-cache"})
 
 
+@require_safe
+def management_page(request: HttpRequest) -> HttpResponse:
+    return _shown(request, {"versions": list(routes())})
+
+
+@require_safe
+def management_openapi(_request: HttpRequest) -> HttpResponse:
+    from sessions_app.aap.management import openapi as management
+
+    return HttpResponse(management.document(), content_type="application/json", headers={"Cache-Control": "no-cache"})
+
+
 urlpatterns = [
     path("", page, name="docs"),
     path("v<int:version>/", page, name="docs-version"),
+    path("management/", management_page, name="docs-management"),
+    path("openapi-management.json", management_openapi, name="openapi-management"),
     path("openapi-v<int:version>.json", openapi, name="openapi"),
 ]

@@ -60,14 +60,14 @@ CHANGES: Mapping[str, frozenset[str]] = {
 
 
 class Notifications:
-    """``versions``: those of open connections. ``publish`` gets each notification as a frame of one version, and the agent of its
-    session; ``failed`` is called if there will be no more."""
+    """``versions``: those of open connections. ``publish`` gets each notification as a frame of one version, and the agent and
+    the row of its session; ``failed`` is called if there will be no more."""
 
     def __init__(
         self,
         tenant: int,
         versions: Callable[[], Collection[Version]],
-        publish: Callable[[Version, str, str], None],
+        publish: Callable[[Version, str, str, int], None],
         failed: Callable[[], None],
     ) -> None:
         self._tenant = tenant
@@ -121,12 +121,12 @@ class Notifications:
             return
         # Events of the previous release have no agent.
         agent = exact_json.loads(event.data).get("agent", "")
-        self._encode(agent, lambda encoder: encoder.removed(event))
+        self._encode(agent, event.session, lambda encoder: encoder.removed(event))
 
-    def _encode(self, agent: str, encode: Callable[[SummaryNotifications], str | None]) -> None:
+    def _encode(self, agent: str, session: int, encode: Callable[[SummaryNotifications], str | None]) -> None:
         for version in self._versions():
             if (text := encode(version.summary_notifications)) is not None:
-                self._publish(version, text, agent)
+                self._publish(version, text, agent, session)
 
     async def _write(self) -> None:
         failing = False
@@ -175,6 +175,6 @@ class Notifications:
         while len(self._known) > _MAX_KNOWN:
             self._known.popitem(last=False)
         if is_new:
-            self._encode(summary.agent, lambda encoder: encoder.added(summary))
+            self._encode(summary.agent, key, lambda encoder: encoder.added(summary))
         else:
-            self._encode(summary.agent, lambda encoder: encoder.changed(before, summary, fields))
+            self._encode(summary.agent, key, lambda encoder: encoder.changed(before, summary, fields))

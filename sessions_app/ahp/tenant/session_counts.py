@@ -1,4 +1,4 @@
-"""Number of sessions that a limited key may see: read once, then updated from the tenant's events.
+"""Number of sessions that a limited caller may see: read once, then updated from the tenant's events.
 
 Events contain the number of all sessions of a tenant, but not of those of some agents; counting rows at each event would be a
 query each time.
@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 
 from sessions_app.core.base import database
-from sessions_app.core.base.caller import Caller
+from sessions_app.core.base.caller import Caller, Sight
 from sessions_app.core.tenancy import agent_listings
 
 
 class SessionCount:
-    """The sessions of one set of agents, in one event loop. Events are passed in the tenant's order."""
+    """The sessions that callers with this sight see, in one event loop. Events are passed in the tenant's order."""
 
-    def __init__(self, agents: frozenset[str]) -> None:
-        self._agents = agents
+    def __init__(self, sight: Sight) -> None:
+        self._sight = sight
         self._base = -1
         self._count = 0
         self._early: list[tuple[int, int]] = []
@@ -25,7 +25,7 @@ class SessionCount:
         self._reading: asyncio.Task[None] | None = None
 
     async def ready(self, caller: Caller) -> None:
-        """Wait until the count was read; ``caller`` is limited to these agents. Reads it again if that failed."""
+        """Wait until the count was read; ``caller`` has this sight. Reads it again if that failed."""
         if self._base < 0:
             if self._reading is None or self._reading.done():
                 self._reading = asyncio.create_task(self._read(caller))
@@ -38,9 +38,9 @@ class SessionCount:
         for seq, change in early:
             self._add(seq, change)
 
-    def take(self, seq: int, agent: str, change: int) -> None:
-        """A session of this agent was created (1) or deleted (-1)."""
-        if agent not in self._agents:
+    def take(self, seq: int, agent: str, session: int, change: int) -> None:
+        """This session, which is of this agent, was created (1) or deleted (-1)."""
+        if not self._sight.may_see(agent, session):
             return
         if self._base < 0:
             self._early.append((seq, change))

@@ -156,17 +156,19 @@ def replay(version: Version, caller: Caller, client: str, resources: Sequence[Re
             if _is_refusal_for(event, caller, client) and (text := version.projection.rejection(event)) is not None:
                 envelopes.append(text)
         elif root in channels:
-            # A limited key is sent its own number of sessions only once, as of the end of the replay.
+            # A limited caller is sent its own number of sessions only once, as of the end of the replay.
             count = sessions if event.seq == last_count else None
-            if (text := version.projection.root_envelope(event, caller.key_agents, count, caller.line)) is not None:
+            if (text := version.projection.root_envelope(event, caller.sight, count)) is not None:
                 envelopes.append(text)
     return Replay(envelopes, read.counter)
 
 
 def _is_refusal_for(event: Event, caller: Caller, client: str) -> bool:
-    """Clients choose their ids, so an id alone could show a limited key what another key has sent."""
+    """Clients choose their ids, so an id alone could show a limited caller what another one has sent."""
     payload = exact_json.loads(event.data)
     if payload["origin"]["client"] != client:
+        return False
+    if caller.session is not None and payload.get("session") != caller.session:
         return False
     # Events of the previous release do not have the key's line.
     line = payload.get("line")

@@ -25,12 +25,12 @@ from sessions_app.ahp.transport import jsonrpc
 from sessions_app.ahp.transport.outbox import Unsent
 from sessions_app.core.base import database, journal_keys
 from sessions_app.core.base.byte_budget import ANSWERS
+from sessions_app.core.base.caller import Sight
 from sessions_app.core.base.events import Kind
 from sessions_app.core.log import feed
 from sessions_app.core.log.feed import TenantFollower
 from sessions_app.core.log.journal.types import Event
 from sessions_app.core.tenancy import agent_listings
-from sessions_app.core.terminals import access
 
 if TYPE_CHECKING:
     from sessions_app.ahp.transport.connection import Connection
@@ -67,7 +67,7 @@ class Switchboard:
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._order = itertools.count()
         self._notifications = Notifications(tenant, self._versions, self._notify, self._fail)
-        self._counts: dict[frozenset[str], SessionCount] = {}
+        self._counts: dict[Sight, SessionCount] = {}
         self._stack = AsyncExitStack()
         self.unsent = Unsent(self._reserve, partial(ANSWERS.give_back, tenant), self._make_room)
 
@@ -88,21 +88,21 @@ class Switchboard:
 
     async def add(self, connection: Connection) -> None:
         self._connections[connection.id] = connection
-        agents = connection.caller.key_agents
-        if agents is None:
+        sight = connection.caller.sight
+        if sight.is_whole:
             return
-        count = self._counts.get(agents)
+        count = self._counts.get(sight)
         if count is None:
-            count = self._counts[agents] = SessionCount(agents)
+            count = self._counts[sight] = SessionCount(sight)
         await count.ready(connection.caller)
 
     def remove(self, connection: Connection) -> None:
         self._connections.pop(connection.id, None)
         for channel in list(connection.subscriptions):
             self.unsubscribe(channel, connection)
-        agents = connection.caller.key_agents
-        if agents is not None and not any(each.caller.key_agents == agents for each in self._connections.values()):
-            self._counts.pop(agents, None)
+        sight = connection.caller.sight
+        if sight in self._counts and not any(each.caller.sight == sight for each in self._connections.values()):
+            del self._counts[sight]
 
     def subscribe(self, channel: Channel, connection: Connection) -> bool:
         """Deliver the channel's envelopes to the connection from now on. False if it was subscribed already."""
@@ -204,37 +204,35 @@ class Switchboard:
             return
         self._close_redefined(agents_redefined(event))
         is_count = event.kind == Kind.ACTIVE_SESSIONS_CHANGED
-        counts = {agents: count.take_change() for agents, count in self._counts.items()} if is_count else {}
-        texts: dict[tuple[Version, frozenset[str] | None, int], str | None] = {}
+        counts = {sight: count.take_change() for sight, count in self._counts.items()} if is_count else {}
+        texts: dict[tuple[Version, Sight], str | None] = {}
         for channel, connection in self._subscriptions(event.session):
-            version, agents = connection.version, connection.caller.key_agents
-            line = 0 if agents is None else connection.caller.line
-            if (version, agents, line) not in texts:
-                sessions = None if agents is None else counts.get(agents)
-                envelope = version.projection.root_envelope(event, agents, sessions, line)
-                texts[version, agents, line] = None if envelope is None else _action(envelope)
-            if (text := texts[version, agents, line]) is not None:
+            version, sight = connection.version, connection.caller.sight
+            if (version, sight) not in texts:
+                envelope = version.projection.root_envelope(event, sight, counts.get(sight))
+                texts[version, sight] = None if envelope is None else _action(envelope)
+            if (text := texts[version, sight]) is not None:
                 _send(connection, event.seq, channel, text)
 
     def _unsubscribe_blind(self, event: Event) -> None:
-        """End the subscriptions of limited keys that do not see a terminal any more, because it was given to another session."""
+        """End the subscriptions of limited callers to a terminal that was given to another session, which they do not see."""
         payload = exact_json.loads(event.data)
         for channel, connection in self._subscriptions(event.session):
-            caller = connection.caller
-            if not access.may_see(caller.key_agents, caller.line, payload["agent"], payload["line"]):
+            # Events of the previous release have no session.
+            if not connection.caller.sight.may_see_terminal(payload["agent"], payload["line"], payload.get("session")):
                 self.unsubscribe(channel, connection)
 
     def _count(self, event: Event) -> None:
         agent = exact_json.loads(event.data).get("agent")
         if agent is None:
-            # An event of the previous release, without the agent: limited keys reconnect and count from scratch.
+            # An event of the previous release, without the agent: limited callers reconnect and count from scratch.
             self._counts.clear()
             for connection in self.connections:
-                if connection.caller.key_agents is not None:
+                if not connection.caller.sight.is_whole:
                     connection.close(RECONNECT)
             return
         for count in self._counts.values():
-            count.take(event.seq, agent, 1 if event.kind == Kind.SESSION_CREATED else -1)
+            count.take(event.seq, agent, event.session, 1 if event.kind == Kind.SESSION_CREATED else -1)
 
     def _close_redefined(self, agents: frozenset[str]) -> None:
         """Sessions of these agents have changed states: their subscribers need new snapshots."""
@@ -243,9 +241,9 @@ class Switchboard:
                 self._close_subscribers(key)
             self._notifications.redefined(agents)
 
-    def _notify(self, version: Version, text: str, agent: str) -> None:
+    def _notify(self, version: Version, text: str, agent: str, session: int) -> None:
         for connection in self._notified(version):
-            if connection.caller.may_see(agent):
+            if connection.caller.may_see(agent, session):
                 connection.outbox.put_notice(text)
 
     def _notified(self, version: Version) -> Iterator[Connection]:

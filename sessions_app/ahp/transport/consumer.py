@@ -24,8 +24,8 @@ from sessions_app.ahp.transport.connection import Connection
 from sessions_app.ahp.version import Versions
 from sessions_app.core.base import database, draining, log_context
 from sessions_app.core.base.caller import READ
-from sessions_app.core.base.errors import NotAuthenticated, NotReady, QuotaExceeded, TooManyWrongKeys
-from sessions_app.core.tenancy import admission, key_watch, quotas
+from sessions_app.core.base.errors import NotAuthenticated, NotReady, OriginRefused, QuotaExceeded, TooManyWrongKeys
+from sessions_app.core.tenancy import admission, credentials, key_watch, quotas
 from sessions_app.core.tenancy.key_watch import Slot
 from sessions_app.core.tenancy.quotas import Quota
 
@@ -84,6 +84,10 @@ async def _admit(scope: MutableMapping[str, Any], stack: AsyncExitStack, version
         if raw is None:
             raise NotAuthenticated
         caller = await admission.authenticate(raw, address, settings.AGENTHOST_DATABASE_POOL_WAIT)
+        headers = upgrade.headers_of(scope)
+        credentials.require_origin(
+            caller, sent=headers.get("origin"), fetch_site=headers.get("sec-fetch-site"), host=headers.get("host", "")
+        )
         if not caller.may(READ):
             raise Refused(403, f"This key lacks the scope {READ}.")
         if "agenthost" in scope:
@@ -97,6 +101,8 @@ async def _admit(scope: MutableMapping[str, Any], stack: AsyncExitStack, version
         stack.callback(board.remove, connection)
         stack.callback(connection.outbox.end)
         await board.add(connection)
+    except OriginRefused as error:
+        raise Refused(403, f"{error}.".capitalize()) from None
     except NotAuthenticated:
         await admission.delay_refusal(address)
         raise Refused(401, "The key is not valid.", (b"www-authenticate", b"Bearer")) from None

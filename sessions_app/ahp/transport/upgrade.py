@@ -24,6 +24,11 @@ def key_of(scope: Mapping[str, Any]) -> str | None:
     return next((value for name, value in query if name in _PARAMETERS), None)
 
 
+def headers_of(scope: Mapping[str, Any]) -> dict[str, str]:
+    """Of repeated headers the last one."""
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+
+
 def subprotocol_of(scope: Mapping[str, Any]) -> str | None:
     """The subprotocol that the host selects: never the one that contains the key."""
     return SUBPROTOCOL if SUBPROTOCOL in scope.get("subprotocols", ()) else None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from sessions_app.core.base.errors import ScopeMissing
+from sessions_app.core.base.errors import ScopeMissing, TokenLimited
 
 READ = "sessions:read"
 WRITE = "sessions:write"
@@ -29,12 +29,43 @@ NO_LIMITS = Limits()
 
 
 @dataclass(frozen=True, slots=True)
+class Sight:
+    """What a caller sees of its tenant's sessions and terminals.
+
+    ``agents``: of these agents only; None: of all. ``line``: the key line whose terminals a caller that is limited to agents
+    sees as well. ``session``: the row of the only session; its terminals are those that it has.
+    """
+
+    agents: frozenset[str] | None = None
+    line: int = 0
+    session: int | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the caller sees everything of its tenant."""
+        return self.agents is None and self.session is None
+
+    def may_see(self, agent: str, session: int) -> bool:
+        return (self.agents is None or agent in self.agents) and (self.session is None or session == self.session)
+
+    def may_see_terminal(self, agent: str, line: int, session: int | None) -> bool:
+        """``agent`` and ``session``: of the session that has the terminal; ``line``: of the key that created it."""
+        if self.session is not None:
+            return session == self.session
+        return self.agents is None or line == self.line or (agent != "" and agent in self.agents)
+
+
+EVERYTHING = Sight()
+
+
+@dataclass(frozen=True, slots=True)
 class Caller:
     """The result of authentication; core functions that act for a client take one.
 
     ``agents``: the agents that both tenant and key allow; None: all agents of the server. ``key_agents``: the agents that the
     key alone allows, which never changes. ``line``: the first key of a chain of rotations; usage is counted for the whole
-    chain.
+    chain. ``token``: the row of the short-lived token with which the caller came; 0: with the key itself. ``session``: the row of
+    the only session that the token is for. ``origin``: the only web origin from which the token is accepted; empty: any.
     """
 
     tenant: int
@@ -46,6 +77,19 @@ class Caller:
     key_limits: Limits = NO_LIMITS
     key_agents: frozenset[str] | None = None
     line: int = 0
+    token: int = 0
+    session: int | None = None
+    origin: str = ""
+
+    @property
+    def sight(self) -> Sight:
+        if self.key_agents is None and self.session is None:
+            return EVERYTHING
+        return Sight(self.key_agents, self.line, self.session)
+
+    def seeing_everything(self) -> Caller:
+        """The same caller without limits on what it sees, to find out what exists in its tenant."""
+        return replace(self, key_agents=None, session=None)
 
     def may(self, scope: str) -> bool:
         return scope in self.scopes or "*" in self.scopes
@@ -54,12 +98,17 @@ class Caller:
         if not self.may(scope):
             raise ScopeMissing(scope)
 
-    def may_see(self, agent: str) -> bool:
-        """Whether the key sees sessions of this agent.
+    def require_whole_tenant(self, action: str) -> None:
+        """TokenLimited for a token that is limited to one session. ``action``: what it may not do, for people."""
+        if self.session is not None:
+            raise TokenLimited(action)
+
+    def may_see(self, agent: str, session: int) -> bool:
+        """Whether the caller sees this session, which is of this agent.
 
         When an agent is withdrawn from the whole tenant, its old sessions can still be read.
         """
-        return self.key_agents is None or agent in self.key_agents
+        return (self.key_agents is None or agent in self.key_agents) and (self.session is None or session == self.session)
 
     def may_use(self, agent: str) -> bool:
         return self.agents is None or agent in self.agents

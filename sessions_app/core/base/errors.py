@@ -99,6 +99,31 @@ class InvitationUnusable(DomainError):
     code = "invitation_unusable"
 
 
+class TokenLimited(DomainError):
+    """The token may not do this: it is limited to one session, or tokens cannot do it at all."""
+
+    code = "token_limited"
+
+    def __init__(self, action: str) -> None:
+        self.action = action
+        super().__init__(f"this token may not {action}")
+
+
+class OriginRefused(DomainError):
+    """The token is bound to a web origin, and the request comes from another one, or from none."""
+
+    code = "origin_refused"
+
+    def __init__(self) -> None:
+        super().__init__("this token is bound to another origin: send it from the pages for which it was made")
+
+
+class TokenNotFound(DomainError):
+    """The key has made no such token, or the token has ended. Another key's token gives the same error."""
+
+    code = "token_not_found"
+
+
 class SessionNotFound(DomainError):
     """The session does not exist for this caller. Another tenant's session gives the same error."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import replace
 from urllib.parse import quote
 
 from sessions_app.core.base import loop_calls, raw_sql
@@ -86,9 +85,9 @@ def of_all(sessions: Iterable[Session]) -> dict[int, str]:
 
 
 def is_taken(caller: Caller, uri: str) -> bool:
-    """Whether a session has this URI, also one that this key may not see: a URI is unique in its tenant."""
+    """Whether a session has this URI, also one that the caller may not see: a URI is unique in its tenant."""
     try:
-        find(replace(caller, key_agents=None), uri)
+        find(caller.seeing_everything(), uri)
     except SessionNotFound:
         return False
     return True
@@ -97,7 +96,7 @@ def is_taken(caller: Caller, uri: str) -> bool:
 def take(caller: Caller, session: Session, uri: str) -> None:
     """Store the URI of a session that is being created; AddressTaken if another session has it."""
     try:
-        if find(replace(caller, key_agents=None), uri).pk != session.pk:
+        if find(caller.seeing_everything(), uri).pk != session.pk:
             raise AddressTaken(uri)
     except SessionNotFound:
         pass

@@ -119,7 +119,10 @@ def recorded(caller: Caller, dispatched: Dispatched | None, found: Sequence[Rows
 
 def refusal(caller: Caller, dispatched: Dispatched, reason: str) -> NewEvent:
     """The tenant's event that reports to one connection that its action was refused."""
-    happening = Happening(Kind.DISPATCH_REFUSED, {"connection": dispatched.connection, "line": caller.line, "reason": reason})
+    to = {"connection": dispatched.connection, "line": caller.line}
+    if caller.session is not None:
+        to["session"] = caller.session
+    happening = Happening(Kind.DISPATCH_REFUSED, {**to, "reason": reason})
     original = dispatched if dispatched.original is None else replace(dispatched, action=dispatched.original, original=None)
     return NewEvent(caller.tenant, None, with_origin(happening, original))
 

@@ -177,6 +177,7 @@ def create(
 
     A repeated request gets the session and the turn of the first one.
     """
+    caller.require_whole_tenant("create sessions")
 
     def repeated(earlier: EarlierResult) -> Created:
         if first_turn is None:

@@ -1,7 +1,7 @@
 """Access control for sessions: the only functions that look up a session for a caller.
 
-A session of another tenant, a deleted one, and one of an agent that the key may not see give the same SessionNotFound as
-an id that never existed.
+A session of another tenant, a deleted one, one of an agent that the key may not see, and any but the one that a token is
+limited to give the same SessionNotFound as an id that never existed.
 """
 
 from __future__ import annotations
@@ -38,15 +38,17 @@ def _first_visible(caller: Caller, rows: list[tuple[Any, ...]]) -> Session:
 
 
 def _if_visible(caller: Caller, row: tuple[Any, ...], fields: tuple[str, ...] = _FIELDS) -> Session | None:
-    """The row as a session, or None if the key may not see its agent."""
+    """The row as a session, or None if the caller may not see it."""
     found = Session.from_db("default", fields, row)
-    return found if caller.may_see(found.agent_name) else None
+    return found if caller.may_see(found.agent_name, found.pk) else None
 
 
 def visible(caller: Caller) -> QuerySet[Session]:
     """All sessions that the caller may see."""
     rows = Session.objects.filter(tenant_id=caller.tenant)
-    return rows if caller.key_agents is None else rows.filter(agent_name__in=sorted(caller.key_agents))
+    if caller.key_agents is not None:
+        rows = rows.filter(agent_name__in=sorted(caller.key_agents))
+    return rows if caller.session is None else rows.filter(pk=caller.session)
 
 
 def session(caller: Caller, public_id: str) -> Session:

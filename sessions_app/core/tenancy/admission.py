@@ -18,7 +18,7 @@ from sessions_app.core.base import database
 from sessions_app.core.base.buckets import Bucket, Buckets
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import NotAuthenticated, NotReady, TooManyWrongKeys
-from sessions_app.core.tenancy import keys
+from sessions_app.core.tenancy import credentials, keys
 from sessions_app.core.tenancy.wrong_keys import WrongKeys
 
 _MOST_REMEMBERED = 10_000
@@ -55,14 +55,14 @@ async def authenticate(raw: str, address: str, timeout: float) -> Caller:
     Raises NotAuthenticated if the key is not valid, TooManyWrongKeys if ``address`` sent too many unknown keys, TimeoutError if
     the key could not be looked up within ``timeout`` seconds.
     """
-    if not keys.looks_like_key(raw):
+    if not credentials.looks_valid(raw):
         raise NotAuthenticated
     digest = keys.digest_of(raw)
     tenant = _tenants.get(digest)
     if tenant is None:
         return await _look_up(raw, digest, address, timeout)
     try:
-        return await database.serve(tenant, timeout, copy_context(), keys.authenticate, raw)
+        return await database.serve(tenant, timeout, copy_context(), credentials.authenticate, raw)
     except NotAuthenticated:
         forget(raw)
         raise
@@ -71,7 +71,7 @@ async def authenticate(raw: str, address: str, timeout: float) -> Caller:
 async def is_good(raw: str, tenant: int, timeout: float) -> bool:
     """Whether a key of this tenant is still valid; True if the database does not answer. Does not count as a use of the key."""
     try:
-        return await database.serve(tenant, timeout, copy_context(), keys.is_good, raw)
+        return await database.serve(tenant, timeout, copy_context(), credentials.is_good, raw)
     except (TimeoutError, DatabaseError, NotReady):
         return True
 
@@ -125,7 +125,7 @@ async def _look_up(raw: str, digest: str, address: str, timeout: float) -> Calle
         raise NotReady
     _lookups += 1
     try:
-        caller = await database.serve(database.UNKNOWN, timeout, copy_context(), keys.authenticate, raw)
+        caller = await database.serve(database.UNKNOWN, timeout, copy_context(), credentials.authenticate, raw)
     except NotAuthenticated:
         _wrong.remember(digest)
         raise

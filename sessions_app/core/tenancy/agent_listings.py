@@ -176,14 +176,14 @@ def counter_and_sessions(caller: Caller) -> tuple[int, int]:
 
 def _counter_and_sessions(caller: Caller) -> tuple[int, int]:
     seq, sessions = journal.counter_and_sessions(caller.tenant)
-    return seq, sessions if caller.key_agents is None else access.visible(caller).count()
+    return seq, sessions if caller.sight.is_whole else access.visible(caller).count()
 
 
 def events_after(
     caller: Caller, sessions: Collection[int], after: int, limit: int, most_bytes: int
 ) -> tuple[SessionRead, int | None]:
-    """``journal.read_several``, and for a limited key the number of sessions that it sees, in the same snapshot."""
-    if caller.key_agents is None:
+    """``journal.read_several``, and for a limited caller the number of sessions that it sees, in the same snapshot."""
+    if caller.sight.is_whole:
         return journal.read_several(caller.tenant, sessions, after, limit, most_bytes), None
     with journal.snapshot():
         read = journal.read_several(caller.tenant, sessions, after, limit, most_bytes)

@@ -1,7 +1,8 @@
 """Limits on open streams and connections, and closing them when their key is revoked or expires. Used by both protocols.
 
-Each loop reads the keys of all its open streams and connections with one statement, and none while nothing is open. A key
-that was revoked, has expired or belongs to a suspended tenant is not in the result.
+Each loop reads the keys of all its open streams and connections with one statement, their short-lived tokens with another one,
+and none while nothing is open. A key that was revoked, has expired or belongs to a suspended tenant is not in the result, and
+neither is a token that has ended with its key or before.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from sessions_app.core.base import database, supervision
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import NotReady, QuotaExceeded
 from sessions_app.core.base.periodic_tasks import PeriodicTask
-from sessions_app.core.tenancy import keys
+from sessions_app.core.tenancy import credentials
 from sessions_app.core.tenancy.quotas import Quota
 
 _CHECK_SECONDS = 0.5
@@ -172,9 +173,9 @@ class _Watch:
         await self.check(list(self._watched))
 
     async def check(self, watched: list[Watched]) -> None:
-        found = await database.run(keys.callers, {each.caller.key for each in watched})
+        found = await database.run(credentials.current, [each.caller for each in watched])
         for each in watched:
-            each.update(found.get(each.caller.key))
+            each.update(found.get(credentials.identity(each.caller)))
 
 
 _watches: WeakKeyDictionary[asyncio.AbstractEventLoop, _Watch] = WeakKeyDictionary()

@@ -11,7 +11,6 @@ import json
 import logging
 import re
 import secrets
-import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -22,11 +21,11 @@ from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from sessions_app.core.base import loop_calls, raw_sql
+from sessions_app.core.base import raw_sql
 from sessions_app.core.base.caller import NO_LIMITS, SCOPES, Caller, Limits, allowed_by_both
 from sessions_app.core.base.errors import Fault, InvalidInput, NotAuthenticated
 from sessions_app.core.base.raw_sql import Statement
-from sessions_app.core.tenancy import audit, quotas
+from sessions_app.core.tenancy import audit, known_callers, quotas
 from sessions_app.models import ApiKey, Tenant
 
 log = logging.getLogger(__name__)
@@ -58,14 +57,14 @@ def digest_of(raw: str) -> str:
 
 
 # Hand-written, because every request begins with it.
-_GOOD = f"""
-select k.id, coalesce(k.line, k.id), k.prefix, k.scopes, k.allowed_agents, t.id, t.allowed_agents,
+SELECTED = f"""k.id, coalesce(k.line, k.id), k.prefix, k.scopes, k.allowed_agents, t.id, t.allowed_agents,
  k.last_used_at is null or k.last_used_at < {{moment}}, {{version_of_key}},
  {", ".join(f"k.{column}" for column in quotas.COLUMNS)},
- {", ".join(f"t.{column}" for column in quotas.COLUMNS)}
-from sessions_app_apikey k join sessions_app_tenant t on t.id = k.tenant_id
-where k.revoked_at is null and t.suspended_at is null and (k.expires_at is null or k.expires_at > {{now}})
-"""
+ {", ".join(f"t.{column}" for column in quotas.COLUMNS)}"""
+"""The columns that ``caller_of`` reads, of a key ``k`` and its tenant ``t``. One parameter: see ``SINCE_LAST_USE``."""
+IS_GOOD = "k.revoked_at is null and t.suspended_at is null and (k.expires_at is null or k.expires_at > {now})"
+SINCE_LAST_USE = -_LAST_USED_SECONDS
+_GOOD = f"select {SELECTED} from sessions_app_apikey k join sessions_app_tenant t on t.id = k.tenant_id where {IS_GOOD}"
 _BY_DIGEST = f"{_GOOD} and k.digest = %s"
 _AMONG = f"{_GOOD} and k.id {{among}}"
 
@@ -75,68 +74,44 @@ def authenticate(raw: str) -> Caller:
     if not looks_like_key(raw):
         raise NotAuthenticated
     digest = digest_of(raw)
-    if loop_calls.is_optimistic() and (remembered := _remembered(digest)) is not None:
-        return remembered
-    row = raw_sql.row(_BY_DIGEST, (-_LAST_USED_SECONDS, digest))
+    if (known := known_callers.get(digest)) is not None:
+        return known
+    row = raw_sql.row(_BY_DIGEST, (SINCE_LAST_USE, digest))
     if row is None:
-        _known.pop(digest, None)
+        known_callers.forget(digest)
         raise NotAuthenticated
-    caller, update_due = _caller(row)
+    caller, update_due = caller_of(row)
     if update_due:
-        _update_last_used(caller.key, caller.key_prefix)
+        update_last_used(caller.key, caller.key_prefix)
     else:
-        _remember(digest, caller, row[_VERSION])
+        known_callers.remember(digest, caller, Statement(_UNCHANGED, (caller.key, row[VERSION]), is_check=True))
     return caller
 
 
 # Of two rows with the same version no column differs, so everything that was read of them is true.
-_UNCHANGED = """
+_UNCHANGED = f"""
 select journal_refuse('0:key') where not exists (
- select 1 from sessions_app_apikey k join sessions_app_tenant t on t.id = k.tenant_id where k.id = %s and {version_of_key} = %s
- and k.revoked_at is null and t.suspended_at is null and (k.expires_at is null or k.expires_at > {now}))
+ select 1 from sessions_app_apikey k join sessions_app_tenant t on t.id = k.tenant_id where k.id = %s
+ and {{version_of_key}} = %s and {IS_GOOD})
 """
-_VERSION = 8
-"""The place of the version in a row of ``_GOOD``."""
-_MOST_KNOWN = 10_000
-_known: dict[str, tuple[Caller, Statement, float]] = {}
-"""Callers by the digest of their keys, for optimistic calls: each one's transaction checks that nothing has changed."""
-
-
-def _remember(digest: str, caller: Caller, version: str) -> None:
-    while len(_known) >= _MOST_KNOWN:
-        _known.pop(next(iter(_known)), None)
-    _known[digest] = (caller, Statement(_UNCHANGED, (caller.key, version), is_check=True), time.monotonic())
-
-
-def _remembered(digest: str) -> Caller | None:
-    """The caller as it was read last, for at most half a minute, so that ``last_used_at`` stays true."""
-    found = _known.get(digest)
-    if found is None or time.monotonic() - found[2] > _LAST_USED_SECONDS / 2:
-        return None
-    caller, unchanged, _ = found
-    loop_calls.assume(unchanged)
-    return caller
-
-
-def forget_known() -> None:
-    """For tests: clear the cache, as in a new process."""
-    _known.clear()
+VERSION = 8
+"""The place of the version in a row of ``SELECTED``."""
 
 
 def is_good(raw: str) -> bool:
     """Whether the key would be accepted now. Does not count as a use of the key."""
-    return raw_sql.row(_BY_DIGEST, (-_LAST_USED_SECONDS, digest_of(raw))) is not None
+    return raw_sql.row(_BY_DIGEST, (SINCE_LAST_USE, digest_of(raw))) is not None
 
 
 def callers(key_ids: Collection[int]) -> dict[int, Caller]:
     """The callers of these keys, by key row number; keys that are not valid any more are left out."""
     if not key_ids:
         return {}
-    found = [_caller(row)[0] for row in raw_sql.rows(_AMONG, (-_LAST_USED_SECONDS, list(key_ids)))]
+    found = [caller_of(row)[0] for row in raw_sql.rows(_AMONG, (SINCE_LAST_USE, list(key_ids)))]
     return {caller.key: caller for caller in found}
 
 
-def _caller(row: Sequence[Any]) -> tuple[Caller, bool]:
+def caller_of(row: Sequence[Any]) -> tuple[Caller, bool]:
     """The caller, and whether ``last_used_at`` is due for an update."""
     key, line, prefix, scopes, agents_of_key, tenant, agents_of_tenant, update_due, _, *limits = row
     key_agents = _parsed(agents_of_key)
@@ -167,13 +142,13 @@ update sessions_app_apikey set last_used_at = {now} where id in (select id from 
 """
 
 
-def _update_last_used(key: int, prefix: str) -> None:
+def update_last_used(key: int, prefix: str) -> None:
     """Write ``last_used_at``, at most once a minute.
 
     This is a convenience for operators, so it neither fails nor delays a request: it skips a locked row, and its commit does
     not wait for the disk.
     """
-    params = (key, -_LAST_USED_SECONDS)
+    params = (key, SINCE_LAST_USE)
     try:
         if connection.vendor != "postgresql":
             raw_sql.execute([Statement(_UPDATE_LAST_USED, params)])

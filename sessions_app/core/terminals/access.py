@@ -1,7 +1,8 @@
 """Access control for terminals: the only functions that look up a terminal for a caller.
 
 A key that is limited to some agents sees the terminals of their sessions, and those that it, or a key it was rotated from or
-to, has created. Any other terminal, and another tenant's, gives the same TerminalNotFound as one that never existed.
+to, has created. A token that is limited to one session sees the terminals that this session has. Any other terminal, and
+another tenant's, gives the same TerminalNotFound as one that never existed.
 """
 
 from __future__ import annotations
@@ -16,13 +17,10 @@ from sessions_app.core.base.errors import TerminalNotFound
 from sessions_app.models import LONGEST_URI, Terminal
 
 
-def may_see(key_agents: Collection[str] | None, key_line: int, agent: str, line: int) -> bool:
-    """Whether a key sees a terminal. ``agent``: of the session that has it, or empty; ``line``: of the key that created it."""
-    return key_agents is None or line == key_line or (agent != "" and agent in key_agents)
-
-
 def visible(caller: Caller) -> QuerySet[Terminal]:
     rows = Terminal.objects.filter(tenant_id=caller.tenant)
+    if caller.session is not None:
+        return rows.filter(claim_session=caller.session)
     if caller.key_agents is None:
         return rows
     return rows.filter(Q(line=caller.line) | Q(agent__in=sorted(caller.key_agents)))

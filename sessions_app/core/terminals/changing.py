@@ -96,7 +96,8 @@ def claim(caller: Caller, terminal: Terminal, wanted: Claim, client: str, *, dis
         Terminal.objects.filter(pk=row.pk).update(
             claim=wanted.text(), claim_session=None if session is None else session.pk, agent=agent, claim_call=None
         )
-        payload = {"claim": wanted.document(), "agent": agent, "line": row.line}
+        claimant = None if session is None else session.pk
+        payload = {"claim": wanted.document(), "agent": agent, "line": row.line, "session": claimant}
         _append(tx, row, Happening(Kind.TERMINAL_CLAIMED, payload), dispatched)
         listing.append_change(tx, row.tenant_id)
 

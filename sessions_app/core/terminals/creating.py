@@ -63,6 +63,8 @@ class ForCall:
 
 def create(caller: Caller, wanted: Wanted, client: str) -> Terminal:
     """Create a terminal for the client; its shell starts soon after. Uses the disk: called in ``workspaces.threads.run``."""
+    if wanted.claim.session is None:
+        caller.require_whole_tenant("create terminals other than those of its session")
     _check(wanted, client)
     availability.require()
     session = None if wanted.claim.session is None else addresses.find(caller, wanted.claim.session)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sessions_app.core.base.caller import Caller
+from sessions_app.core.base.caller import Caller, Sight
 from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import NewEvent
 from sessions_app.core.tenancy import agent_listings
-from sessions_app.core.terminals import access
 from sessions_app.core.terminals.types import Claim
 from sessions_app.models import Terminal
 
@@ -18,8 +17,9 @@ Entry = Mapping[str, Any]
 
 
 def entry(row: Terminal) -> dict[str, Any]:
-    """``agent`` and ``line`` are only for ``visible``."""
+    """``agent``, ``line`` and ``session`` are only for ``visible``."""
     found = {"uri": row.uri, "title": row.title, "claim": Claim.read(row.claim).document(), "agent": row.agent, "line": row.line}
+    found["session"] = row.claim_session
     return found if row.exit_code is None else {**found, "code": row.exit_code}
 
 
@@ -27,9 +27,9 @@ def of(tenant: int) -> list[dict[str, Any]]:
     return [entry(row) for row in Terminal.objects.filter(tenant_id=tenant).order_by("pk")]
 
 
-def visible(entries: Iterable[Entry], key_agents: Collection[str] | None, line: int) -> list[Entry]:
-    """The entries that a key may see."""
-    return [each for each in entries if access.may_see(key_agents, line, each["agent"], each["line"])]
+def visible(entries: Iterable[Entry], sight: Sight) -> list[Entry]:
+    # Events of the previous release have no session.
+    return [each for each in entries if sight.may_see_terminal(each["agent"], each["line"], each.get("session"))]
 
 
 def append_change(tx: journal.Transaction, tenant: int) -> None:
@@ -48,4 +48,4 @@ def root(caller: Caller) -> tuple[int, int, list[Mapping[str, Any]], list[Entry]
         seq, sessions, cards = agent_listings.read_root(caller)
         entries = of(caller.tenant)
     journal.barrier()
-    return seq, sessions, cards, visible(entries, caller.key_agents, caller.line)
+    return seq, sessions, cards, visible(entries, caller.sight)

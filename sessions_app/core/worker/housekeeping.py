@@ -19,7 +19,7 @@ from sessions_app.core.base.session_locks import Lock, SessionLocks
 from sessions_app.core.log import journal
 from sessions_app.core.records import database_checks, dispatches, idempotency, live_workers
 from sessions_app.core.sessions import connections
-from sessions_app.core.tenancy import audit_chain, model_use, usage_entries
+from sessions_app.core.tenancy import audit_chain, model_use, tokens, usage_entries
 from sessions_app.core.terminals import services as terminals
 from sessions_app.core.worker import retention
 from sessions_app.core.workspaces import upkeep
@@ -148,6 +148,7 @@ _STEPS: Sequence[tuple[str, Callable[[], object]]] = (
     ("terminals", _keep_terminals),
     ("connections", partial(connections.forget_dead, _DEAD_AFTER)),
     ("idempotency", idempotency.delete_old),
+    ("short-lived tokens", tokens.delete_old),
     ("dispatches", partial(dispatches.delete_old, _DISPATCHES_KEPT)),
     ("audit", audit_chain.keep_up),
     ("retention", partial(retention.enforce, _STEP_SECONDS)),

@@ -103,14 +103,14 @@ def find(caller: Caller, uri: str, member: str = "uri") -> Place:
 
 def default_directory(caller: Caller) -> str | None:
     """The URI of the tenant's default workspace, for callers that may use it."""
-    if settings.AGENTHOST_WORKSPACES_DIR is None or caller.key_agents is not None:
+    if settings.AGENTHOST_WORKSPACES_DIR is None or not caller.sight.is_whole:
         return None
     return paths.uri_of(DEFAULT)
 
 
 def is_in_default(caller: Caller, path: Path) -> bool:
     """Whether the path is in the tenant's default workspace, and the caller may make that."""
-    return path[: len(DEFAULT)] == DEFAULT and caller.key_agents is None
+    return path[: len(DEFAULT)] == DEFAULT and caller.sight.is_whole
 
 
 def covering(tenant: int, path: Path) -> Workspace | None:
@@ -135,10 +135,10 @@ def can_be_root(path: Path) -> bool:
 
 
 def require_visible(caller: Caller, row: Workspace) -> None:
-    """PathOutside for a key limited to some agents, unless a live session of one of them is bound to the workspace."""
-    if caller.key_agents is None:
+    """PathOutside for a limited caller, unless a live session that it sees is bound to the workspace."""
+    if caller.sight.is_whole:
         return
-    if not Session.objects.filter(workspace_id=row.pk, agent_name__in=sorted(caller.key_agents)).exists():
+    if not access.visible(caller).filter(workspace_id=row.pk).exists():
         raise PathOutside
 
 

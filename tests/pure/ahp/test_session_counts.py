@@ -24,20 +24,20 @@ async def test_events_during_the_reading_of_the_count_are_counted_once(monkeypat
         return 10, 5
 
     monkeypatch.setattr(database, "run_for", run)
-    counted = SessionCount(frozenset({"echo"}))
+    counted = SessionCount(CALLER.sight)
     beginning = asyncio.create_task(counted.ready(CALLER))
     await asked.wait()
-    counted.take(9, "echo", 1)  # The count that is being read includes it.
-    counted.take(12, "echo", 1)
-    counted.take(13, "pilot", 1)
+    counted.take(9, "echo", 1, 1)  # The count that is being read includes it.
+    counted.take(12, "echo", 2, 1)
+    counted.take(13, "pilot", 3, 1)
     assert counted.take_change() is None
     may_answer.set()
     await beginning
     assert counted.take_change() == 6
     assert counted.take_change() is None
-    counted.take(14, "pilot", 1)
+    counted.take(14, "pilot", 4, 1)
     assert counted.take_change() is None
-    counted.take(15, "echo", -1)
+    counted.take(15, "echo", 1, -1)
     assert counted.take_change() == 5
 
 
@@ -51,9 +51,9 @@ async def test_a_count_that_could_not_be_read_is_read_again_by_the_next_connecti
         return answer
 
     monkeypatch.setattr(database, "run_for", run)
-    counted = SessionCount(frozenset({"echo"}))
+    counted = SessionCount(CALLER.sight)
     with pytest.raises(OSError, match="away"):
         await counted.ready(CALLER)
     await counted.ready(CALLER)
-    counted.take(4, "echo", 1)
+    counted.take(4, "echo", 1, 1)
     assert counted.take_change() == 2

@@ -100,6 +100,7 @@ TABLE: Mapping[type[errors.DomainError], Callable[[Any], RPCError]] = {
     errors.ScopeMissing: lambda error: RPCError(
         Code.PERMISSION_DENIED, f"The key of this connection lacks the scope {error.scope}."
     ),
+    errors.TokenLimited: lambda error: RPCError(Code.PERMISSION_DENIED, f"{str(error).capitalize()}."),
 }
 """Every error that the core calls of commands raise."""
 
@@ -118,6 +119,8 @@ NOT_IN_COMMANDS: frozenset[type[errors.DomainError]] = frozenset(
         errors.TenantNotFound,
         errors.MemberNotFound,
         errors.InvitationUnusable,
+        errors.OriginRefused,
+        errors.TokenNotFound,
     }
 )
 """Errors that core calls of commands never raise, or that the commands handle themselves."""

@@ -13,6 +13,7 @@ from sessions_app.ahp.tenant.switchboard import agents_redefined
 from sessions_app.ahp.transport import jsonrpc
 from sessions_app.ahp.versions.v0_1.projection import actions
 from sessions_app.ahp.versions.v0_1.wire.envelopes import envelope_faults
+from sessions_app.core.base.caller import EVERYTHING, Sight
 from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.log.journal.rows import text_of
 from sessions_app.core.log.journal.types import Event
@@ -290,7 +291,7 @@ def test_a_rejection_has_the_action_as_it_was_sent_and_the_reason() -> None:
 
 @pytest.mark.rule("R71")
 def test_the_root_gets_the_number_of_sessions() -> None:
-    text = actions.root_envelope(_event(Kind.ACTIVE_SESSIONS_CHANGED, {"count": 3}, session=-1), None)
+    text = actions.root_envelope(_event(Kind.ACTIVE_SESSIONS_CHANGED, {"count": 3}, session=-1), EVERYTHING)
     assert text is not None
     envelope = exact_json.loads(text)
     assert envelope["action"] == {"type": "root/activeSessionsChanged", "activeSessions": 3}
@@ -308,14 +309,22 @@ def test_events_of_terminals(kind: Kind, payload: dict[str, Any], action: dict[s
 
 @pytest.mark.rule("R9", "R71")
 @pytest.mark.parametrize(
-    ("key_agents", "line", "seen"), [(None, 0, "abc"), ({"echo"}, 9, "b"), ({"echo"}, 1, "abc"), (set(), 2, "c")]
+    ("sight", "seen"),
+    [
+        (EVERYTHING, "abc"),
+        (Sight(frozenset({"echo"}), 9), "b"),
+        (Sight(frozenset({"echo"}), 1), "abc"),
+        (Sight(frozenset(), 2), "c"),
+        (Sight(frozenset({"echo"}), 1, session=7), "b"),
+        (Sight(None, 1, session=8), ""),
+    ],
 )
-def test_the_root_gets_the_terminals_that_a_key_sees(key_agents: set[str] | None, line: int, seen: str) -> None:
-    mine = {"uri": "term:/a", "title": "A", "claim": {"client": "c"}, "agent": "", "line": 1}
-    of_session = {**mine, "uri": "term:/b", "claim": {"session": "echo:/s"}, "agent": "echo", "code": 3}
-    of_other = {**of_session, "uri": "term:/c", "agent": "pilot", "line": 1 if line == 1 else 2}
+def test_the_root_gets_the_terminals_that_a_caller_sees(sight: Sight, seen: str) -> None:
+    mine = {"uri": "term:/a", "title": "A", "claim": {"client": "c"}, "agent": "", "line": 1, "session": None}
+    of_session = {**mine, "uri": "term:/b", "claim": {"session": "echo:/s"}, "agent": "echo", "session": 7, "code": 3}
+    of_other = {**of_session, "uri": "term:/c", "agent": "pilot", "line": 1 if sight.line == 1 else 2, "session": 9}
     event = _event(Kind.TERMINALS_CHANGED, {"terminals": [mine, of_session, of_other]}, session=-1)
-    text = actions.root_envelope(event, key_agents, None, line)
+    text = actions.root_envelope(event, sight)
     assert text is not None
     envelope = exact_json.loads(text)
     assert envelope_faults(envelope) == []
@@ -330,7 +339,7 @@ def test_the_root_gets_the_agents_that_a_key_may_use() -> None:
     card = {"name": "a", "title": "A", "description": "", "models": ["m"], "context_tokens": 9, "images": True}
     payload = {"agents": [card, {**card, "name": "b", "context_tokens": None}], "changed": ["b"]}
     event = _event(Kind.AGENTS_CHANGED, payload, session=-1)
-    text, less = actions.root_envelope(event, None), actions.root_envelope(event, {"b"})
+    text, less = actions.root_envelope(event, EVERYTHING), actions.root_envelope(event, Sight(frozenset({"b"})))
     assert text is not None
     assert less is not None
     model = {"id": "m", "provider": "a", "name": "m", "maxContextWindow": 9, "supportsVision": True}
@@ -349,5 +358,6 @@ def test_the_root_gets_the_agents_that_a_key_may_use() -> None:
 def test_a_limited_key_gets_changes_of_its_agents_only(reshown: list[str], key_agents: set[str] | None, hears: bool) -> None:
     card = {"name": "a", "title": "A", "description": "", "models": ["m"], "context_tokens": 9, "images": True}
     payload = {"agents": [card, {**card, "name": "b"}], "changed": ["b"], "reshown": reshown}
-    text = actions.root_envelope(_event(Kind.AGENTS_CHANGED, payload, session=-1), key_agents)
+    sight = Sight(None if key_agents is None else frozenset(key_agents))
+    text = actions.root_envelope(_event(Kind.AGENTS_CHANGED, payload, session=-1), sight)
     assert (text is not None) is hears

@@ -46,6 +46,7 @@ TABLE: Mapping[type[errors.DomainError], Callable[[Any], str]] = {
     errors.TemplateUnusable: str,
     errors.NotAuthenticated: _always("the key of this connection is not valid any more"),
     errors.ScopeMissing: _always("this key may only read"),
+    errors.TokenLimited: str,
 }
 
 

@@ -12,6 +12,7 @@ from sessions_app.ahp.transport import jsonrpc
 from sessions_app.ahp.version import Channel
 from sessions_app.ahp.versions.v0_1.projection import terminals, values
 from sessions_app.ahp.versions.v0_1.projection.agent_settings import agent_info
+from sessions_app.core.base.caller import Sight
 from sessions_app.core.base.events import TEXT_KINDS, Kind
 from sessions_app.core.log.journal.types import Event
 from sessions_app.core.tenancy import agent_listings
@@ -86,22 +87,22 @@ def _streamed_envelope(event: Event, uri: str, make: Callable[[Payload], Made | 
     return orjson.dumps({"action": _action(event.kind, uri, made), "serverSeq": event.seq}).decode()
 
 
-def root_envelope(event: Event, key_agents: Collection[str] | None, sessions: int | None = None, line: int = 0) -> str | None:
+def root_envelope(event: Event, sight: Sight, sessions: int | None = None) -> str | None:
     action: dict[str, Any]
     if event.kind == Kind.ACTIVE_SESSIONS_CHANGED:
-        count = exact_json.loads(event.data)["count"] if key_agents is None else sessions
+        count = exact_json.loads(event.data)["count"] if sight.is_whole else sessions
         if count is None:
             return None
         action = {"type": "root/activeSessionsChanged", "activeSessions": count}
     elif event.kind == Kind.AGENTS_CHANGED:
         payload = exact_json.loads(event.data)
         # Events of the previous release do not name the agents that look different.
-        if key_agents is not None and not any(name in key_agents for name in payload.get("reshown", key_agents)):
+        if sight.agents is not None and not any(name in sight.agents for name in payload.get("reshown", sight.agents)):
             return None
-        cards = agent_listings.visible(payload["agents"], key_agents)
+        cards = agent_listings.visible(payload["agents"], sight.agents)
         action = {"type": "root/agentsChanged", "agents": [agent_info(card) for card in cards]}
     elif event.kind == Kind.TERMINALS_CHANGED:
-        entries = listing.visible(exact_json.loads(event.data)["terminals"], key_agents, line)
+        entries = listing.visible(exact_json.loads(event.data)["terminals"], sight)
         action = {"type": "root/terminalsChanged", "terminals": [terminals.info_of(entry) for entry in entries]}
     else:
         return None

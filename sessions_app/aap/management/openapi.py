@@ -1,0 +1,108 @@
+"""The OpenAPI document of the management API. A test compares its addresses and methods with the routes."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sessions_app.aap import problems
+from sessions_app.aap.management import types
+from sessions_app.core.base.json_schema import Components, Schema
+
+_JSON = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """``answers``: by status the meaning and the declared type of the body, None for none. ``refusals``: by status."""
+
+    name: str
+    summary: str
+    text: str
+    answers: Mapping[int, tuple[str, Any]]
+    refusals: Mapping[int, str]
+    body: Any = None
+
+
+_EVERY = {401: "There is no valid key.", 429: "A limit is reached.", 503: "The server cannot answer now."}
+
+OPERATIONS: Mapping[tuple[str, str], Operation] = {
+    ("POST", "/api/tokens"): Operation(
+        "mintToken",
+        "Mint a token for one session",
+        "For a browser, which so never has the key. The token has a part of the key's rights, sees its session and nothing else,"
+        " and ends within a second with the key. Tokens cannot mint tokens.",
+        {201: ("The token, which is returned only here.", types.MintedToken)},
+        {
+            403: "The key lacks one of the scopes, or a token was sent.",
+            404: "There is no such session.",
+            422: "The body is not valid.",
+        },
+        types.NewToken,
+    ),
+    ("GET", "/api/tokens"): Operation(
+        "listTokens",
+        "List the key's valid tokens",
+        "Without the tokens themselves.",
+        {200: ("The tokens.", types.Tokens)},
+        {403: "A token was sent."},
+    ),
+    ("DELETE", "/api/tokens/{token}"): Operation(
+        "revokeToken",
+        "Revoke a token",
+        "By the id from its minting. Its streams and connections end within a second; a turn that it has started continues. A token"
+        " may revoke itself.",
+        {204: ("It is revoked.", None)},
+        {404: "The key has made no such token, or it has ended."},
+    ),
+}
+
+
+@functools.cache
+def document() -> bytes:
+    components = Components()
+    problem = components.schema(problems.ProblemDocument)
+    paths: dict[str, Schema] = {}
+    for (method, address), operation in OPERATIONS.items():
+        paths.setdefault(address, {})[method.lower()] = _operation(address, operation, components, problem)
+    whole = {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Agenthost: management",
+            "version": "1",
+            "description": "What applications manage with a key, beside their sessions.",
+        },
+        "servers": [{"url": "/"}],
+        "security": [{"key": []}],
+        "paths": paths,
+        "components": {
+            "schemas": components.schemas,
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "description": "A key of this server."}},
+        },
+    }
+    return json.dumps(whole, ensure_ascii=False).encode()
+
+
+def _operation(address: str, operation: Operation, components: Components, problem: Schema) -> Schema:
+    answers: Schema = {}
+    for status, (meaning, declared) in operation.answers.items():
+        answers[str(status)] = {"description": meaning}
+        if declared is not None:
+            answers[str(status)]["content"] = {_JSON: {"schema": components.schema(declared)}}
+    for status, meaning in sorted({**_EVERY, **operation.refusals}.items()):
+        answers[str(status)] = {"description": meaning, "content": {problems.CONTENT_TYPE: {"schema": problem}}}
+    found: Schema = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "description": operation.text,
+        "responses": answers,
+    }
+    names = [part[1:-1] for part in address.split("/") if part.startswith("{")]
+    if names:
+        found["parameters"] = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
+    if operation.body is not None:
+        found["requestBody"] = {"required": True, "content": {_JSON: {"schema": components.schema(operation.body)}}}
+    return found
