@@ -22,6 +22,7 @@ from sessions_app.models.option import OptionValue
 from sessions_app.models.presence import WorkerPresence
 from sessions_app.models.session import Session
 from sessions_app.models.tenant import Tenant
+from sessions_app.models.tenant_deletion import TenantDeletion
 from sessions_app.models.terminal import Terminal, TerminalScreen, TerminalService, TerminalState
 from sessions_app.models.token import AccessToken
 from sessions_app.models.tool_call import OPEN_CALL_STATES, CallRunner, CallState, ToolCall
@@ -84,6 +85,7 @@ __all__ = [
     "StaffRole",
     "Tenant",
     "TenantCounter",
+    "TenantDeletion",
     "Terminal",
     "TerminalScreen",
     "TerminalService",

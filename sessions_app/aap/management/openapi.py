@@ -53,8 +53,8 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("DELETE", "/api/tokens/{token}"): Operation(
         "revokeToken",
         "Revoke a token",
-        "By the id from its minting. Its streams and connections end within a second; a turn that it has started continues. A token"
-        " may revoke itself.",
+        "By the id from its minting. Its streams and connections end within a second; a turn that it has started continues."
+        " A token may revoke itself.",
         {204: ("It is revoked.", None)},
         {404: "The key has made no such token, or it has ended."},
     ),

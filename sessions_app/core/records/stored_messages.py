@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -110,6 +111,17 @@ def read(session: Session, kind: Literal["full", "compacted"]) -> list[Line]:
         else:
             messages = list(compact.messages)
     return [Line(line.role, exact_json.dumps(line.content), line.tool_call_id) for line in messages]
+
+
+def digest(session: int) -> bytes:
+    """A SHA-256 over the id of a session, deleted or not, and its messages, in order; a few messages are in memory at once."""
+    public_id = Session.with_deleted.values_list("public_id", flat=True).get(pk=session)
+    found, last = hashlib.sha256(public_id.encode()).digest(), -1
+    rows = models.Message.objects.filter(session_id=session).order_by("position").values_list("position", "role", "content")
+    while some := list(rows.filter(position__gt=last)[:16]):
+        for last, role, content in some:  # noqa: B007
+            found = hashlib.sha256(found + f"{last} {role} {content}".encode()).digest()
+    return found
 
 
 def of_run(turn: int, run: int) -> list[Line]:

@@ -53,6 +53,14 @@ def _delete(tx: journal.Transaction, session: Session) -> turns.Stopped | None:
     return stopped
 
 
+def delete_of_tenant(session_id: int) -> None:
+    """Delete a session of a tenant that is being deleted, as its client would."""
+    with journal.transaction() as tx:
+        session = Session.objects.select_for_update(no_key=True).filter(pk=session_id).first()
+        stopped = None if session is None else _delete(tx, session)
+    turns.tell_worker(stopped)
+
+
 def idle_sessions(tenant: int, since: datetime, limit: int, excluded: Collection[int] = ()) -> list[int]:
     """Sessions that were not used since then, the longest unused first: no live turn, and no turn that ended later."""
     rows = (

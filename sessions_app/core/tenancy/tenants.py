@@ -1,4 +1,5 @@
-"""Creating, changing, suspending and resuming tenants. Tenants are never deleted."""
+"""Creating, changing, suspending and resuming tenants. worker/tenant_deletion.py deletes what
+is stored of a tenant; its row stays."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from sessions_app.core.base.caller import Limits
 from sessions_app.core.base.errors import Fault, InvalidInput
 from sessions_app.core.log import journal
 from sessions_app.core.tenancy import audit, quotas
-from sessions_app.models import Tenant
+from sessions_app.models import Tenant, TenantDeletion
 
 LONGEST_RETENTION_DAYS = 36_500
 
@@ -104,8 +105,10 @@ def mark_suspended(tenant: Tenant, *, actor: str, address: str = "") -> bool:
 
 
 def resume(tenant: Tenant, *, actor: str, address: str = "") -> bool:
-    """Accept the tenant's keys again; False if it was not suspended."""
+    """Accept the tenant's keys again; False if it was not suspended. InvalidInput if it is being deleted, or was."""
     with transaction.atomic():
+        if TenantDeletion.objects.filter(tenant_id=tenant.pk).exists():
+            raise InvalidInput([Fault((), f"the tenant {tenant.slug} is deleted; that cannot be taken back")])
         changed = Tenant.objects.filter(pk=tenant.pk).exclude(suspended_at=None).update(suspended_at=None)
         if changed:
             _record(audit.Action.TENANT_RESUMED, tenant, actor, address)

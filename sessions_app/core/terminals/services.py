@@ -165,10 +165,11 @@ def keep_house(this: maintenance.Round) -> int:
     """Dispose of old exited terminals, and remove the rows and events of disposed ones; returns how many were removed."""
     this.for_each(dispose_old(this.skipped), disposing.dispose_row)
     gone = Terminal.with_disposed.filter(disposed_at__lt=Now() - _REMOVED_AFTER).exclude(pk__in=list(this.skipped))
-    return this.for_each(list(gone.order_by("disposed_at").values_list("pk", flat=True)[:_AT_ONCE]), _remove)
+    return this.for_each(list(gone.order_by("disposed_at").values_list("pk", flat=True)[:_AT_ONCE]), remove)
 
 
-def _remove(terminal: int) -> bool:
+def remove(terminal: int) -> bool:
+    """Remove the rows and events of a disposed terminal."""
     journal.forget_session(journal_keys.of_terminal(terminal))
     TerminalScreen.objects.filter(pk=terminal).delete()
     Terminal.with_disposed.filter(pk=terminal, disposed_at__isnull=False).delete()

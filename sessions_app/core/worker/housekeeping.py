@@ -9,7 +9,6 @@ from datetime import timedelta
 from functools import partial
 
 from django.conf import settings
-from django.db import connection
 from django.db.models.functions import Now
 
 from sessions_app.core import figures
@@ -21,13 +20,13 @@ from sessions_app.core.records import database_checks, dispatches, idempotency, 
 from sessions_app.core.sessions import connections
 from sessions_app.core.tenancy import audit_chain, model_use, tokens, usage_entries
 from sessions_app.core.terminals import services as terminals
-from sessions_app.core.worker import retention
+from sessions_app.core.worker import retention, tenant_deletion
+from sessions_app.core.worker.removing import BATCH, remove_session
 from sessions_app.core.workspaces import upkeep
-from sessions_app.models import Session
+from sessions_app.models import Session, TenantDeletion
 
 log = logging.getLogger(__name__)
 
-BATCH = 1000
 _DEAD_AFTER = timedelta(hours=1)
 _READERS_LEAVE_WITHIN = timedelta(minutes=1)
 """Streams that were open when a session was deleted have this long to read its last events."""
@@ -151,6 +150,7 @@ _STEPS: Sequence[tuple[str, Callable[[], object]]] = (
     ("short-lived tokens", tokens.delete_old),
     ("dispatches", partial(dispatches.delete_old, _DISPATCHES_KEPT)),
     ("audit", audit_chain.keep_up),
+    ("deletions of tenants", partial(tenant_deletion.advance_all, _STEP_SECONDS)),
     ("retention", partial(retention.enforce, _STEP_SECONDS)),
     ("mark", database_checks.note_housekeeping),
 )
@@ -158,40 +158,6 @@ _STEPS: Sequence[tuple[str, Callable[[], object]]] = (
 
 def _deleted(excluded: Collection[int]) -> list[int]:
     rows = Session.with_deleted.filter(deleted_at__lt=Now() - _READERS_LEAVE_WITHIN).exclude(pk__in=list(excluded))
+    # The deletion of a tenant counts its sessions before it removes them.
+    rows = rows.exclude(tenant_id__in=TenantDeletion.objects.filter(finished_at=None).values("tenant_id"))
     return list(rows.order_by("deleted_at").values_list("pk", flat=True)[:_SESSIONS_A_RUN])
-
-
-_TABLES_OF_SESSION = (
-    "sessions_app_message",
-    "sessions_app_toolcall",
-    "sessions_app_fileversion",
-    "sessions_app_sessiondiffs",
-    "sessions_app_compaction",
-    "sessions_app_optionvalue",
-    "sessions_app_form",
-    "sessions_app_pendingmessage",
-    "sessions_app_deferredmodel",
-    "sessions_app_sessionclient",
-    "sessions_app_address",
-    "sessions_app_turn",
-)
-
-
-def remove_session(session: int) -> bool:
-    """Delete the rows of a deleted session in small batches, so that no other transaction waits long."""
-    with connection.cursor() as cursor:
-        for table in _TABLES_OF_SESSION:
-            while True:
-                cursor.execute(
-                    f"delete from {table} where id in (select id from {table} where session_id = %s limit {BATCH})", [session]
-                )
-                if cursor.rowcount < BATCH:
-                    break
-        cursor.execute(
-            "delete from sessions_app_usagetotal where measure = 'session' and key_id = %s"
-            " and tenant_id = (select tenant_id from sessions_app_session where id = %s)",
-            [session, session],
-        )
-    journal.forget_session(session)
-    Session.with_deleted.filter(pk=session, deleted_at__isnull=False).delete()
-    return True

@@ -10,6 +10,7 @@ from typing import IO, Any, cast
 from django.core.management.base import CommandError, CommandParser
 
 from sessions_app.core.workspaces import transfers
+from sessions_app.management.drafts import draft
 from sessions_app.management.operator import OperatorCommand
 from sessions_app.management.workspace_files import Progress, problems
 from sessions_app.workspace.limits import amount
@@ -50,20 +51,15 @@ export_workspace acme file:///harbour/logs --output logs.tar
             yield cast("IO[bytes]", self.stdout.buffer)
             return
         path = Path(output)
-        draft = path.with_name(f"{path.name}.part")
-        try:
-            if path.exists() and not path.is_file():
+        if path.exists() and not path.is_file():
+            try:
                 with path.open("wb") as file:
                     yield file
-                return
-            try:
-                with draft.open("wb") as file:
-                    yield file
-                draft.replace(path)
-            finally:
-                draft.unlink(missing_ok=True)
-        except OSError as error:
-            raise CommandError(f"cannot write {path}: {error.strerror}") from error
+            except OSError as error:
+                raise CommandError(f"cannot write {path}: {error.strerror}") from error
+            return
+        with draft(path) as file:
+            yield file
 
 
 class _Counted:

@@ -12,7 +12,7 @@ from agents_app.runtime.interface import Usage
 from agents_app.spec import AgentSpec, Price
 from sessions_app.core.sessions import deleting
 from sessions_app.core.tenancy import model_use, usage_entries
-from sessions_app.core.worker import housekeeping
+from sessions_app.core.worker import housekeeping, removing
 from sessions_app.core.worker.worker import Worker
 from sessions_app.models import ModelUse
 from tests.core.conftest import World, wait_for_state
@@ -52,7 +52,7 @@ def test_what_was_used_outlives_its_session(alice: World, start_worker: Callable
     session = alice.session()
     wait_for_state(alice.say(session, "hello"), "done")
     deleting.delete(alice.caller, session)
-    assert housekeeping.remove_session(session.pk)
+    assert removing.remove_session(session.pk)
     (line,) = lines("session")
     assert (line.groups, line.calls, line.input_tokens, line.output_tokens) == ((session.public_id,), 1, 7, 3)
 

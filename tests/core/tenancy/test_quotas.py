@@ -29,7 +29,7 @@ from sessions_app.core.records.session_settings import Overrides
 from sessions_app.core.sessions import creating, deleting, inbox, listing
 from sessions_app.core.tenancy import access, keys, quotas, rates, tenants, usage_entries
 from sessions_app.core.turns import ClientResult
-from sessions_app.core.worker import housekeeping
+from sessions_app.core.worker import housekeeping, removing
 from sessions_app.core.worker.worker import Worker
 from sessions_app.models import ApiKey, Measure, Message, Session, Tenant, Turn, TurnState, UsageEntry, UsageTotal
 from tests.core import tools
@@ -276,7 +276,7 @@ def test_what_turns_store_is_counted_to_the_byte_and_freed_whole(
     assert used(alice, Measure.BYTES) == usage_entries.bytes_of_session(session) == 0
     assert used(alice, Measure.SESSIONS) == 0
     usage_entries.fold(1000)
-    housekeeping.remove_session(session.pk)
+    removing.remove_session(session.pk)
     assert not UsageTotal.objects.filter(measure=Measure.OF_SESSION, key_id=session.pk).exists()
 
 

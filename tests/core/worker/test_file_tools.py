@@ -19,7 +19,7 @@ from sessions_app.core.records import file_edits, stored_messages
 from sessions_app.core.sessions import creating, deleting, state
 from sessions_app.core.tenancy import access, usage_entries
 from sessions_app.core.turns import Permission
-from sessions_app.core.worker import housekeeping
+from sessions_app.core.worker import removing
 from sessions_app.core.workspaces import volume
 from sessions_app.models import FileVersion, Measure, Session, SessionDiffs, ToolCall, Workspace
 from tests.core.conftest import World, wait_for, wait_for_state
@@ -449,7 +449,7 @@ def test_kept_contents_are_bounded_and_count_until_their_session_is_deleted(
     with pytest.raises(ContentNotFound):
         file_edits.content(alice.caller, uri, names[0])
     assert usage_entries.used(session.tenant_id, Measure.BYTES) == before
-    assert housekeeping.remove_session(session.pk)
+    assert removing.remove_session(session.pk)
     assert not FileVersion.objects.exists()
 
 

@@ -19,7 +19,7 @@ from sessions_app.core.records import stored_messages, summary_queue
 from sessions_app.core.records.summary_queue import Claimed
 from sessions_app.core.sessions import creating, deleting, state, truncating
 from sessions_app.core.tenancy import usage_entries
-from sessions_app.core.worker import housekeeping
+from sessions_app.core.worker import removing
 from sessions_app.core.worker.worker import Worker
 from sessions_app.models import Compaction, DueSummary, Measure, ModelUse, Session, Tenant, Turn, WorkerPresence
 from tests.core.conftest import World, claim_one, kinds, lease_is_over, turn_of, wait_for, wait_for_state
@@ -419,7 +419,7 @@ def test_deleting_a_session_stops_its_summary(
     deleting.delete(alice.caller, session)
     assert model.wait_ended(of_scribe(model)[0]) == "closed"
     assert not Compaction.objects.filter(session_id=session.pk).exists()
-    housekeeping.remove_session(session.pk)
+    removing.remove_session(session.pk)
     assert not DueSummary.objects.exists()
 
 
