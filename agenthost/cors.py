@@ -12,7 +12,7 @@ from django.conf import settings
 
 Headers = list[tuple[bytes, bytes]]
 
-ALLOW_METHODS = b"GET, POST, PUT, DELETE, OPTIONS"
+ALLOW_METHODS = b"GET, POST, PUT, PATCH, DELETE, OPTIONS"
 ALLOW_HEADERS = b"Authorization, Content-Type, Accept, Idempotency-Key, Last-Event-ID, X-Request-Id, X-Turn-Deadline"
 EXPOSE_HEADERS = b"Retry-After, Location, X-Request-Id, X-Turn-Id, RateLimit, RateLimit-Policy"
 PREFLIGHT_SECONDS = b"7200"

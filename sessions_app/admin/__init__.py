@@ -6,6 +6,31 @@ from sessions_app.accounts.people import account
 from sessions_app.admin import accounts, audit, keys, model_use, sessions, tenants, terminals, workspaces
 
 __all__ = ["accounts", "audit", "keys", "model_use", "sessions", "tenants", "terminals", "workspaces"]
+from sessions_app.admin import (
+    accounts,
+    audit,
+    keys,
+    model_use,
+    sessions,
+    sign_in,
+    tenants,
+    terminals,
+    webhooks,
+    workspaces,
+)
+
+__all__ = [
+    "accounts",
+    "audit",
+    "keys",
+    "model_use",
+    "sessions",
+    "sign_in",
+    "tenants",
+    "terminals",
+    "webhooks",
+    "workspaces",
+]
 
 admin.site.has_permission = lambda request: account(request).is_staff  # type: ignore[method-assign]
 admin.site.site_header = "Agenthost"

@@ -19,6 +19,7 @@ _SCOPE_TEXTS = {
     "meta:read": "list the agents",
     "sessions:read": "list and read sessions, watch them over AHP",
     "sessions:write": "create sessions, run turns, delete",
+    "webhooks": "manage the tenant's webhooks",
     "*": "everything, including scopes of later versions",
 }
 

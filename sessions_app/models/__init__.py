@@ -28,6 +28,7 @@ from sessions_app.models.token import AccessToken
 from sessions_app.models.tool_call import OPEN_CALL_STATES, CallRunner, CallState, ToolCall
 from sessions_app.models.turn import LIVE_STATES, TURN_FORMAT, Turn, TurnState
 from sessions_app.models.usage import NO_DAY, Measure, UsageEntry, UsageTotal
+from sessions_app.models.webhook import DeliveryState, Webhook, WebhookDelivery, WebhookSecret
 from sessions_app.models.workspace import LONGEST_ROOT, Workspace, WorkspaceTotal
 
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
     "ClientPresence",
     "Compaction",
     "DeferredModel",
+    "DeliveryState",
     "DispatchRecord",
     "DueSummary",
     "Event",
@@ -98,6 +100,9 @@ __all__ = [
     "UsageTotal",
     "UseCounted",
     "UseFigures",
+    "Webhook",
+    "WebhookDelivery",
+    "WebhookSecret",
     "WorkerPresence",
     "Workspace",
     "WorkspaceTotal",

@@ -28,6 +28,8 @@ class Operation:
 
 
 _EVERY = {401: "There is no valid key.", 429: "A limit is reached.", 503: "The server cannot answer now."}
+_WEBHOOK = {403: "The key lacks the scope webhooks.", 409: "The key is limited to agents, or is a token."}
+_ONE = {**_WEBHOOK, 404: "The tenant has no such webhook or delivery."}
 
 OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("POST", "/api/tokens"): Operation(
@@ -57,6 +59,59 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         " A token may revoke itself.",
         {204: ("It is revoked.", None)},
         {404: "The key has made no such token, or it has ended."},
+    ),
+    ("GET", "/api/webhooks"): Operation(
+        "listWebhooks", "List the tenant's webhooks", "Without their secrets.", {200: ("The webhooks.", types.Webhooks)}, _WEBHOOK
+    ),
+    ("POST", "/api/webhooks"): Operation(
+        "createWebhook",
+        "Make a webhook",
+        "It gets what happens from now on.",
+        {201: ("The webhook with its secret, which is returned only here.", types.WebhookWithSecret)},
+        {**_WEBHOOK, 409: "The tenant has its limit of webhooks.", 422: "The body is not valid."},
+        types.NewWebhook,
+    ),
+    ("GET", "/api/webhooks/{webhook}"): Operation(
+        "getWebhook", "Show a webhook", "Without its secret.", {200: ("The webhook.", types.Webhook)}, _ONE
+    ),
+    ("PATCH", "/api/webhooks/{webhook}"): Operation(
+        "changeWebhook",
+        "Change, disable or enable a webhook",
+        "Members that are left out stay as they are.",
+        {200: ("The webhook.", types.Webhook)},
+        {**_ONE, 422: "The body is not valid."},
+        types.WebhookChange,
+    ),
+    ("DELETE", "/api/webhooks/{webhook}"): Operation(
+        "deleteWebhook", "Delete a webhook", "Its deliveries are deleted with it.", {204: ("It is deleted.", None)}, _ONE
+    ),
+    ("POST", "/api/webhooks/{webhook}/rotate"): Operation(
+        "rotateWebhookSecret",
+        "Give a webhook a new secret",
+        "For a day both secrets sign.",
+        {200: ("The webhook with its new secret.", types.WebhookWithSecret)},
+        _ONE,
+    ),
+    ("POST", "/api/webhooks/{webhook}/test"): Operation(
+        "testWebhook",
+        "Send a test",
+        "An event of the type `test`.",
+        {202: ("The delivery, which is sent soon.", types.Delivery)},
+        {**_ONE, 409: "The webhook is disabled."},
+    ),
+    ("GET", "/api/webhooks/{webhook}/deliveries"): Operation(
+        "listDeliveries",
+        "List what was sent",
+        "With the last answer of each. The query `before` continues a list at its `next`.",
+        {200: ("The deliveries.", types.Deliveries)},
+        _ONE,
+    ),
+    ("POST", "/api/webhooks/{webhook}/deliveries/{delivery}/repeat"): Operation(
+        "repeatDelivery",
+        "Send a delivery again",
+        "Now, with the same id, and for another day if it fails.",
+        {202: ("The delivery.", types.Delivery)},
+        {**_ONE, 409: "The webhook is disabled."},
     ),
 }
 

@@ -44,3 +44,72 @@ class Tokens(TypedDict):
 
 
 NEW_TOKEN: Shape[NewToken] = Shape(NewToken)
+
+
+# --- webhooks ---
+
+_URL = Annotated[str, "The address, https; a host of the server's own network only if its operator allows it."]
+_TYPES = Annotated[list[str], "Of turn.ended, turn.waiting, quota.reached, key.expiring."]
+
+
+class NewWebhook(TypedDict):
+    """A request for a webhook."""
+
+    url: _URL
+    types: _TYPES
+    description: NotRequired[str]
+
+
+class WebhookChange(TypedDict):
+    """What is left out stays as it is."""
+
+    url: NotRequired[_URL]
+    types: NotRequired[_TYPES]
+    description: NotRequired[str]
+    enabled: NotRequired[Annotated[bool, "True enables a disabled one again; it then gets what happens from now on."]]
+
+
+class Webhook(TypedDict):
+    id: str
+    url: str
+    types: list[str]
+    description: str
+    enabled: bool
+    disabledReason: str
+    failingSince: Annotated[str | None, "Of the first failed attempt after the last one that succeeded."]
+    createdAt: _TIME
+
+
+class WebhookWithSecret(Webhook):
+    """``secret`` is returned only here."""
+
+    secret: Annotated[str, "Signs what is sent. After a rotation the one before signs as well, for a day."]
+
+
+class Webhooks(TypedDict):
+    webhooks: list[Webhook]
+
+
+class Delivery(TypedDict):
+    """One event for one webhook, with its last attempt."""
+
+    id: str
+    event: Annotated[str, "The header webhook-id."]
+    type: str
+    state: Annotated[str, "pending, delivered or failed."]
+    attempts: int
+    createdAt: _TIME
+    nextAt: Annotated[str | None, "Of the next attempt; null: there is none."]
+    lastAt: str | None
+    status: Annotated[int | None, "Of the last answer; null: there was none."]
+    answer: Annotated[str, "The start of the last answer's body, or why there was none."]
+    body: Annotated[str, "What is sent."]
+
+
+class Deliveries(TypedDict):
+    deliveries: Annotated[list[Delivery], "At most 50, the newest first."]
+    next: NotRequired[Annotated[str, "For `before`: there are more."]]
+
+
+NEW_WEBHOOK: Shape[NewWebhook] = Shape(NewWebhook)
+WEBHOOK_CHANGE: Shape[WebhookChange] = Shape(WebhookChange)

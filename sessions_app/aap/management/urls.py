@@ -5,11 +5,17 @@ from __future__ import annotations
 from django.urls import include, path, re_path
 
 from sessions_app.aap import problems
-from sessions_app.aap.management import views
+from sessions_app.aap.management import views, webhook_views
 
 ROUTES = [
     path("tokens", views.Tokens.as_view()),
     path("tokens/<str:token>", views.OneToken.as_view()),
+    path("webhooks", webhook_views.Webhooks.as_view()),
+    path("webhooks/<str:webhook>", webhook_views.OneWebhook.as_view()),
+    path("webhooks/<str:webhook>/rotate", webhook_views.Rotation.as_view()),
+    path("webhooks/<str:webhook>/test", webhook_views.Test.as_view()),
+    path("webhooks/<str:webhook>/deliveries", webhook_views.Deliveries.as_view()),
+    path("webhooks/<str:webhook>/deliveries/<str:delivery>/repeat", webhook_views.Repetition.as_view()),
 ]
 
 urlpatterns = [

@@ -9,7 +9,8 @@ from sessions_app.core.base.errors import ScopeMissing, TokenLimited
 
 READ = "sessions:read"
 WRITE = "sessions:write"
-SCOPES = ("meta:read", READ, WRITE, "*")
+WEBHOOKS = "webhooks"
+SCOPES = ("meta:read", READ, WRITE, WEBHOOKS, "*")
 """Each scope means the same in AAP and AHP."""
 
 

@@ -124,6 +124,12 @@ class TokenNotFound(DomainError):
     code = "token_not_found"
 
 
+class WebhookNotFound(DomainError):
+    """The tenant has no such webhook or delivery."""
+
+    code = "webhook_not_found"
+
+
 class SessionNotFound(DomainError):
     """The session does not exist for this caller. Another tenant's session gives the same error."""
 

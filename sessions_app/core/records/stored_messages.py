@@ -119,7 +119,7 @@ def digest(session: int) -> bytes:
     found, last = hashlib.sha256(public_id.encode()).digest(), -1
     rows = models.Message.objects.filter(session_id=session).order_by("position").values_list("position", "role", "content")
     while some := list(rows.filter(position__gt=last)[:16]):
-        for last, role, content in some:  # noqa: B007
+        for last, role, content in some:
             found = hashlib.sha256(found + f"{last} {role} {content}".encode()).digest()
     return found
 

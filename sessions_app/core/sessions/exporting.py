@@ -88,7 +88,7 @@ def records(session: Session, *, files: bool = True) -> Iterator[Record]:
         yield from (_summary(each) for each in _rows(Compaction.objects.filter(session=row), "covers_through"))
         yield from (_version(each) for each in _rows(FileVersion.objects.filter(session=row), "pk"))
     if files and row.workspace_id is not None:
-        yield from _files(row)
+        yield from _files(row.workspace_id)
 
 
 def _rows(rows: QuerySet[Any], order: str) -> Iterator[Any]:
@@ -198,9 +198,9 @@ def _version(row: FileVersion) -> Record:
     return {"type": "file_version", "sha256": row.digest, "content": content, "createdAt": time_text(row.created_at)}
 
 
-def _files(row: Session) -> Iterator[Record]:
+def _files(workspace_id: int) -> Iterator[Record]:
     """The files of the session's workspace, in pieces. A workspace that cannot be read is a record that says so."""
-    workspace = Workspace.objects.filter(pk=row.workspace_id, removed_at=None).first()
+    workspace = Workspace.objects.filter(pk=workspace_id, removed_at=None).first()
     if workspace is None:
         return
     yield {"type": "workspace", "root": workspace.root, "private": workspace.private}
@@ -266,7 +266,7 @@ def is_current(session: Session, lines: IO[bytes], *, files: bool) -> bool:
 
 def sessions_of(tenant: Tenant) -> Iterator[Session]:
     """The sessions that the tenant has now, the oldest first. The connection is given back between two batches."""
-    last = 0
+    last: int = 0
     newest: int = Session.objects.filter(tenant=tenant).aggregate(newest=Max("pk"))["newest"] or 0
     while found := list(Session.objects.filter(tenant=tenant, pk__gt=last, pk__lte=newest).order_by("pk")[:200]):
         last = found[-1].pk

@@ -25,6 +25,7 @@ GRACE = "grace periods"
 TERMINALS = "terminals to end"
 USAGE = "usage"
 SUMMARIES = "summaries"
+WEBHOOKS = "webhooks"
 
 # Each condition is true whenever its duty has something to do, and may be true without.
 _CONDITIONS: Mapping[str, str] = {
@@ -47,6 +48,7 @@ _CONDITIONS: Mapping[str, str] = {
  or exists (select 1 from sessions_app_terminal where claim_call is not null and disposed_at is null))""",
     USAGE: "exists (select 1 from sessions_app_usageentry)",
     SUMMARIES: "exists (select 1 from sessions_app_duesummary where due)",
+    WEBHOOKS: "exists (select 1 from sessions_app_webhook where disabled_at is null)",
 }
 _LOOK = "select {now}, " + ",\n ".join(_CONDITIONS.values())
 ALL = frozenset(_CONDITIONS)

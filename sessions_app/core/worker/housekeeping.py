@@ -18,7 +18,7 @@ from sessions_app.core.base.session_locks import Lock, SessionLocks
 from sessions_app.core.log import journal
 from sessions_app.core.records import database_checks, dispatches, idempotency, live_workers
 from sessions_app.core.sessions import connections
-from sessions_app.core.tenancy import audit_chain, model_use, tokens, usage_entries
+from sessions_app.core.tenancy import audit_chain, model_use, tokens, usage_entries, webhooks
 from sessions_app.core.terminals import services as terminals
 from sessions_app.core.worker import retention, tenant_deletion
 from sessions_app.core.worker.removing import BATCH, remove_session
@@ -148,6 +148,7 @@ _STEPS: Sequence[tuple[str, Callable[[], object]]] = (
     ("connections", partial(connections.forget_dead, _DEAD_AFTER)),
     ("idempotency", idempotency.delete_old),
     ("short-lived tokens", tokens.delete_old),
+    ("webhook deliveries", webhooks.delete_old),
     ("dispatches", partial(dispatches.delete_old, _DISPATCHES_KEPT)),
     ("audit", audit_chain.keep_up),
     ("deletions of tenants", partial(tenant_deletion.advance_all, _STEP_SECONDS)),

@@ -13,7 +13,7 @@ from typing import Any
 
 from django.apps import apps
 from django.db import connection, transaction
-from django.db.models import Model, Sum
+from django.db.models import Model, QuerySet, Sum
 from django.db.models.functions import Now
 
 from agents_app import exact_json
@@ -104,20 +104,26 @@ def _sessions(deletion: int, tenant: int, this_round: Round) -> bool:
     if counted is not None and journal_keys.is_session(counted):
         # A crash came between its counting and its end.
         remove_session(counted)
+
+    def delete(row: int) -> int:
+        deleting.delete_of_tenant(row)
+        _count_session(deletion, row)
+        return remove_session(row)
+
     while not this_round.over:
         # Each of the two has an index.
         live = Session.objects.filter(tenant_id=tenant).order_by("-created_at", "-pk")
         gone = Session.with_deleted.filter(tenant_id=tenant, deleted_at__isnull=False)
-        batch = list(live.values_list("pk", flat=True)[:_SESSIONS]) or list(gone.values_list("pk", flat=True)[:_SESSIONS])
+        batch = _first(live, this_round) or _first(gone, this_round)
         if not batch:
-            return True
-        for row in batch:
-            if this_round.over:
-                break
-            deleting.delete_of_tenant(row)
-            _count_session(deletion, row)
-            remove_session(row)
-    return False
+            break
+        this_round.for_each(batch, delete)
+    this_round.report("sessions of a deleted tenant")
+    return not Session.with_deleted.filter(tenant_id=tenant).exists()
+
+
+def _first(rows: QuerySet[Session], this_round: Round) -> list[int]:
+    return list(rows.exclude(pk__in=list(this_round.skipped)).values_list("pk", flat=True)[:_SESSIONS])
 
 
 def _count_session(deletion: int, session: int) -> None:
@@ -127,14 +133,14 @@ def _count_session(deletion: int, session: int) -> None:
         if progress.session == session:
             return
         counts = _counts(progress)
-        counts["sessions"] += 1
+        counts["session"] += 1
         with connection.cursor() as cursor:
             for table in TABLES_OF_SESSION:
                 # The names of the tables are constants.
                 cursor.execute(f"select count(*) from {table} where session_id = %s", [session])
-                counts[f"{table.removeprefix('sessions_app_')}s"] += cursor.fetchone()[0]
+                counts[table.removeprefix("sessions_app_")] += cursor.fetchone()[0]
             cursor.execute("select count(*) from event where session_id = %s", [session])
-            counts["events"] += cursor.fetchone()[0]
+            counts["event"] += cursor.fetchone()[0]
         digest = hashlib.sha256(progress.digest.encode() + stored_messages.digest(session)).hexdigest()
         _store(deletion, counts, digest=digest, session=session)
 
@@ -151,7 +157,7 @@ def _terminals(deletion: int, tenant: int, this_round: Round) -> bool:
             # The numbers of terminals are far above those of sessions, so one column remembers both.
             key = journal_keys.of_terminal(row.pk)
             if progress.session != key:
-                _store(deletion, _counts(progress) + Counter(terminals=1), session=key)
+                _store(deletion, _counts(progress) + Counter(terminal=1), session=key)
         terminals.remove(row.pk)
     return False
 
@@ -162,7 +168,7 @@ def _workspaces(deletion: int, tenant: int, this_round: Round) -> bool:
         progress = TenantDeletion.objects.select_for_update().get(pk=deletion)
         sums = live.aggregate(bytes=Sum("bytes"), files=Sum("files"))
         if found := live.update(removed_at=Now()):
-            counts = Counter(workspaces=found, files=sums["files"] or 0, fileBytes=sums["bytes"] or 0)
+            counts = Counter(workspace=found, workspace_files=sums["files"] or 0, workspace_bytes=sums["bytes"] or 0)
             _store(deletion, _counts(progress) + counts)
     while not this_round.over:
         row = Workspace.objects.filter(tenant_id=tenant).exclude(pk__in=list(this_round.skipped)).first()
@@ -203,7 +209,7 @@ def _delete_batch(deletion: int, model: type[Model], of: dict[str, Any]) -> bool
         if not pks:
             return True
         model._base_manager.filter(pk__in=pks).delete()
-        name = str(model._meta.verbose_name_plural).replace(" ", "_").lower()
+        name = model._meta.db_table.removeprefix("sessions_app_")
         _store(deletion, _counts(progress) + Counter({name: len(pks)}))
     return len(pks) < BATCH
 
@@ -232,7 +238,7 @@ def _finish(deletion: int) -> bool:
                 "requestedBy": row.requested_by,
                 "requestedAt": row.requested_at.isoformat(),
                 "finishedAt": now.isoformat(),
-                "deleted": dict(sorted(_counts(row).items())),
+                "deletedRows": dict(sorted(_counts(row).items())),
                 "sessionsSha256": row.digest,
                 "kept": ["audit records", "this certificate", "backups, until they expire"],
             }

@@ -39,6 +39,7 @@ from sessions_app.core.worker import duties, leases, loading, outage, runner, sw
 from sessions_app.core.worker.leases import Leases
 from sessions_app.core.worker.loading import Loaded
 from sessions_app.core.worker.summariser import Summariser
+from sessions_app.core.worker.webhook_sender import Sender
 
 if sys.platform == "win32":  # There is no uvloop for Windows.
     from asyncio import new_event_loop
@@ -81,6 +82,7 @@ class Worker:
         self._sweeper = sweep.Sweeper(self.name)
         self._pool = FairPool(settings.AGENTHOST_TOOL_THREADS)
         self._summariser = Summariser(self.name)
+        self._sender = Sender()
         self._writer: journal.Writer | None = None
         # Created here, used only in the loop.
         self._idle = asyncio.Event()
@@ -179,6 +181,7 @@ class Worker:
 
     async def _close(self) -> None:
         await _end(self._background)
+        await self._sender.close()
         if self._writer is not None:
             await self._writer.close()
         self._pool.close()
@@ -441,6 +444,7 @@ class Worker:
             PeriodicTask(duties.VANISHED, self._leave_vanished),
             PeriodicTask(duties.GRACE, self._end_graces),
             PeriodicTask(duties.TERMINALS, self._end_terminals),
+            PeriodicTask(duties.WEBHOOKS, self._sender.sweep),
             PeriodicTask(
                 duties.USAGE, partial(database.run, usage_entries.fold_backlog, usage_entries.FOLDED_AT_ONCE, _FOLDING_SECONDS)
             ),

@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from sessions_app.accounts import second_factor
 from sessions_app.core.records import database_checks, options
-from sessions_app.core.tenancy import audit_keys, definitions
+from sessions_app.core.tenancy import audit_keys, definitions, webhooks
 
 _BATCH = 1000
 
@@ -24,7 +24,7 @@ class Command(BaseCommand):
         if faults := database_checks.key_faults():
             raise CommandError("\n".join(map(str, faults)))
         total, lost = definitions.reseal()
-        for more in (second_factor.reseal, audit_keys.reseal):
+        for more in (second_factor.reseal, audit_keys.reseal, webhooks.reseal):
             of_more, lost_more = more()
             total, lost = total + of_more, lost + lost_more
         while True:

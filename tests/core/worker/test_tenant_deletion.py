@@ -85,9 +85,9 @@ def test_nothing_of_the_tenant_is_left_and_everything_of_the_other_one(sample: S
     assert not Message.objects.filter(session_id__in=[each.pk for each in sessions]).exists()
     assert not Event.objects.filter(tenant_id=sample.alice.tenant.pk).exists()
     assert SessionTail.objects.filter(session_id__in=[each.pk for each in sessions]).count() == 0
-    counts = certificate["deleted"]
-    assert (counts["sessions"], counts["messages"], counts["turns"], counts["terminals"]) == (4, 7, 1, 1)
-    assert counts["api_keys"] == 2
+    counts = certificate["deletedRows"]
+    assert (counts["session"], counts["message"], counts["turn"], counts["terminal"]) == (4, 7, 1, 1)
+    assert counts["apikey"] == 2
     with pytest.raises(NotAuthenticated):
         keys.authenticate(sample.alice.key)
 
@@ -152,9 +152,9 @@ def test_an_interrupted_deletion_counts_everything_once(
             patched.setattr(tenant_deletion, name, killing(getattr(tenant_deletion, name)))
         with contextlib.suppress(_Killed):
             tenant_deletion.advance(deletion, 30)
-    counts = finish(deletion)["deleted"]
-    assert (counts["sessions"], counts["messages"], counts["turns"], counts["terminals"]) == (4, 7, 1, 1)
-    assert counts["api_keys"] == 2
+    counts = finish(deletion)["deletedRows"]
+    assert (counts["session"], counts["message"], counts["turn"], counts["terminal"]) == (4, 7, 1, 1)
+    assert counts["apikey"] == 2
     assert rows_of(sample.alice.tenant.pk) == {}
 
 
@@ -171,7 +171,7 @@ def test_housekeeping_continues_a_deletion_and_removes_no_session_before_it_is_c
     tenant_deletion.advance_all(30)
     deletion.refresh_from_db()
     assert deletion.finished_at is not None
-    assert json.loads(deletion.certificate)["deleted"]["sessions"] == 4
+    assert json.loads(deletion.certificate)["deletedRows"]["session"] == 4
 
 
 def test_a_live_turn_is_stopped_before_its_session_is_deleted(sample: SampleTenants, scripted_agents: None) -> None:
@@ -194,7 +194,7 @@ def test_the_command_asks_for_the_name_and_prints_a_certificate_that_can_be_veri
     said = io.StringIO()
     call_command("verify_certificate", str(file), stdout=said)
     assert "is valid" in said.getvalue()
-    file.write_text(out.getvalue().replace('"sessions":4', '"sessions":5').replace('"sessions": 4', '"sessions": 5'))
+    file.write_text(out.getvalue().replace('"session":4', '"session":5'))
     with pytest.raises(CommandError, match="it was changed"):
         call_command("verify_certificate", str(file))
 
@@ -229,6 +229,6 @@ def test_a_killed_process_leaves_a_deletion_that_another_one_ends(
     killed = subprocess.run([sys.executable, "-c", _RUN, name, "3"], env=dict(os.environ), check=False, timeout=60)
     assert killed.returncode == -signal.SIGKILL
     assert Session.with_deleted.filter(tenant=sample.alice.tenant).exists()
-    counts = finish(deletion)["deleted"]
-    assert (counts["sessions"], counts["messages"]) == (4, 7)
+    counts = finish(deletion)["deletedRows"]
+    assert (counts["session"], counts["message"]) == (4, 7)
     assert not ApiKey.objects.filter(tenant=sample.alice.tenant).exists()

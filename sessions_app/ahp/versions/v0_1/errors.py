@@ -121,6 +121,7 @@ NOT_IN_COMMANDS: frozenset[type[errors.DomainError]] = frozenset(
         errors.InvitationUnusable,
         errors.OriginRefused,
         errors.TokenNotFound,
+        errors.WebhookNotFound,
     }
 )
 """Errors that core calls of commands never raise, or that the commands handle themselves."""
