@@ -71,7 +71,7 @@ def run(
     _freeze()
     parent = supervisor.resumed or _new_parent(program, count, listener)
     # The supervisor gets the signals that come from now on.
-    signal.pthread_sigmask(signal.SIG_BLOCK, (*STOPPING_SIGNALS, signal.SIGCHLD))
+    signal.pthread_sigmask(signal.SIG_BLOCK, (*STOPPING_SIGNALS, signal.SIGCHLD, signal.SIGHUP))
     for child in parent.due():
         try:
             _start(parent, child, work)
@@ -149,6 +149,8 @@ def _become_child(number: int) -> None:
     signal.set_wakeup_fd(-1)
     for each in (*STOPPING_SIGNALS, signal.SIGCHLD):
         signal.signal(each, signal.SIG_DFL)
+    # Until the role handles it: the parent passes it on to all children.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     observability.set_child(number)
 

@@ -66,6 +66,7 @@ def web(count: int) -> int:
     from django.conf import settings
 
     from agenthost import memory, startup_checks, web_server
+    from agenthost.agents_reload import Reloader
 
     # First, so that an address in use stops the process before anything else starts.
     listener = web_server.listen()
@@ -74,6 +75,7 @@ def web(count: int) -> int:
         if not forking.is_child():
             startup_checks.check()
         memory.freeze()
+        Reloader(watches=False).start()
         web_server.serve(listener, settings.AGENTHOST_DRAIN_SECONDS)
 
     return _run("web", serve, count, check=startup_checks.check_before_forking, listener=listener)
@@ -83,6 +85,7 @@ def worker(count: int) -> int:
     from django.conf import settings
 
     from agenthost import startup_checks, worker_services
+    from agenthost.agents_reload import Reloader
     from agents_app import registry
 
     def work() -> None:
@@ -90,6 +93,7 @@ def worker(count: int) -> int:
         if not forking.is_child():
             startup_checks.check()
         registry.look_ahead()
+        Reloader(watches=False).start()
         services = worker_services.WorkerServices()
         services.start()
         stop.wait()
@@ -139,6 +143,7 @@ def embedded() -> None:
     from django.core.management import call_command
 
     from agenthost import data_directory, web_server
+    from agenthost.agents_reload import Reloader
     from agenthost.worker_services import WorkerServices
     from sessions_app.core.terminals.service import Service
 
@@ -147,6 +152,7 @@ def embedded() -> None:
     call_command("migrate", interactive=False, verbosity=0)
     services = WorkerServices()
     services.start()
+    Reloader(watches=True).start()
     terminal_service = Service() if settings.AGENTHOST_TERMINALS else None
     if terminal_service is not None:
         terminal_service.start()

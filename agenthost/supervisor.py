@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 STOPPING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_WATCHED = (*STOPPING_SIGNALS, signal.SIGCHLD)
+_WATCHED = (*STOPPING_SIGNALS, signal.SIGCHLD, signal.SIGHUP)
 STABLE_SECONDS = 30.0
 """A child that ran for so long is started again at once. One that ended earlier waits, twice as long each time."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
@@ -198,6 +198,15 @@ class Parent:
             except BlockingIOError:
                 return
             self.signals += sum(number in STOPPING_SIGNALS for number in handled)
+            if signal.SIGHUP in handled:
+                self._pass_on(signal.SIGHUP)
+
+    def _pass_on(self, number: int) -> None:
+        """The children load their agents again. One that is started meanwhile loads them anyway."""
+        for child in self.running():
+            # It may have ended just now.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child.pid, number)
 
     def _send(self, order: bytes) -> None:
         if order == STOP:
@@ -279,6 +288,8 @@ def load(arguments: Sequence[str]) -> NoReturn:
     global resumed
     resumed = parent = Parent.inherited()
     signal.set_wakeup_fd(parent.signal_pipe[1], warn_on_full_buffer=False)
+    # The children that are started next load everything anyway, and the others keep what they have.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     for number in STOPPING_SIGNALS:
         # At once, because code may take long to load.
         signal.signal(number, lambda *_: parent.supervise())

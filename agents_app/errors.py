@@ -12,11 +12,12 @@ class AgentError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FileFault:
-    """One fault of an agents file: table, key and reason."""
+    """One fault of an agents file: table, key and reason. ``line``: where it is, if that is known."""
 
     table: str
     key: str
     reason: str
+    line: int | None = None
 
     def __str__(self) -> str:
         place = f"{self.table} {self.key}" if self.key else self.table
@@ -28,7 +29,8 @@ class AgentsFileError(AgentError):
 
     def __init__(self, path: str, faults: list[FileFault]) -> None:
         self.path, self.faults = path, faults
-        super().__init__(f"{path}: " + "; ".join(str(fault) for fault in faults))
+        shown = (str(fault) if fault.line is None else f"line {fault.line}: {fault}" for fault in faults)
+        super().__init__(f"{path}: " + "; ".join(shown))
 
 
 ProviderFault = Literal[

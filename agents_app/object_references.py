@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,9 @@ from agents_app import extras
 
 _lock = threading.Lock()
 _folders: list[Path] = []
+
+
+_caches: list[dict[str, Any]] = []
 
 
 class ObjectNotFound(Exception):
@@ -31,6 +36,60 @@ def add_folder(folder: Path) -> None:
             sys.path.append(str(folder))
     # Python may have cached the folder's content before the module was written.
     importlib.invalidate_caches()
+
+
+def cache() -> dict[str, Any]:
+    """A dict for what was made of objects, by their references. It is emptied when modules are imported anew."""
+    made: dict[str, Any] = {}
+    _caches.append(made)
+    return made
+
+
+def loaded_files() -> list[Path]:
+    """The files beside agents files from which modules were imported."""
+    return [Path(file) for file in _own_modules().values()]
+
+
+@contextmanager
+def imported_anew() -> Iterator[None]:
+    """Within the block, modules beside agents files are imported anew. If it raises, the earlier modules stay.
+
+    Code that runs keeps the modules with which it began.
+    """
+    with _lock:
+        before = {name: sys.modules[name] for name in _own_modules()}
+        cached = [dict(each) for each in _caches]
+        for name in before:
+            del sys.modules[name]
+        for each in _caches:
+            each.clear()
+    importlib.invalidate_caches()
+    try:
+        yield
+    except BaseException:
+        with _lock:
+            for name in _own_modules():
+                del sys.modules[name]
+            sys.modules.update(before)
+            for each, kept in zip(_caches, cached, strict=True):
+                each.clear()
+                each.update(kept)
+        raise
+
+
+def _own_modules() -> dict[str, str]:
+    """By name, the files of the imported modules that are in one of the folders."""
+    found = {}
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and file.endswith(".py") and _is_own(Path(file)):
+            found[name] = file
+    return found
+
+
+def _is_own(file: Path) -> bool:
+    """Whether the file is beside an agents file. Packages of an environment below its folder are not the operator's own code."""
+    return "site-packages" not in file.parts and any(file.is_relative_to(folder) for folder in _folders)
 
 
 def split(reference: str) -> tuple[str, str]:

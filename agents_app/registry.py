@@ -1,4 +1,4 @@
-"""The agents that this process serves, loaded once, in the operator's order.
+"""The agents that this process serves, in the operator's order: loaded once, and again by ``reload``.
 
 Their tools include those of their MCP servers that are known so far (agents_app.mcp.catalogue). The same objects are
 returned until a server's list changes.
@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 from django.conf import settings
 
-from agents_app import loader, tool_lists
+from agents_app import loader, object_references, tool_lists
 from agents_app.access_rules import AccessRule
 from agents_app.mcp import listing
 from agents_app.mcp.catalogue import catalogue
@@ -30,6 +30,7 @@ BUILTIN_FILE = Path(__file__).with_name("builtin_agents.toml")
 log = logging.getLogger(__name__)
 
 _lock = threading.Lock()
+_reloading = threading.Lock()
 _agents: Mapping[str, AgentSpec] | None = None
 _server_access: tuple[AccessRule, ...] = ()
 _merged: dict[str, tuple[AgentSpec, Mapping[str, Sequence[Listed]], AgentSpec]] = {}
@@ -48,6 +49,34 @@ def described() -> Mapping[str, AgentSpec]:
                 _agents = _by_name(specs)
             found = _agents
     return found
+
+
+def reload() -> list[str]:
+    """Read the agents file and the Python code beside it again, and serve what they describe now.
+
+    Returns the names of the agents whose descriptions have changed. If the file or the code has a fault, it raises as the first
+    call of ``described`` does, and everything stays as it was. A turn that is running keeps its agent.
+    """
+    global _agents, _server_access
+    with _reloading:
+        with object_references.imported_anew():
+            specs, access = _load()
+        read = _by_name(specs)
+        before: Mapping[str, AgentSpec] = _agents or {}
+        # The same object for the same description, on which caches rely.
+        made = {name: before[name] if before.get(name) == spec else spec for name, spec in read.items()}
+        changed = [name for name in {**before, **made} if before.get(name) is not made.get(name)]
+        with _lock:
+            _agents, _server_access = MappingProxyType(made), access
+        if any(spec.mcp for spec in made.values()):
+            look_ahead()
+    return changed
+
+
+def files() -> list[Path]:
+    """The files whose change changes the agents: the agents file, and the modules beside it that are in use."""
+    path: Path | None = getattr(settings, "AGENTHOST_AGENTS_FILE", None)
+    return [] if path is None else [Path(path), *object_references.loaded_files()]
 
 
 def agents() -> Mapping[str, AgentSpec]:

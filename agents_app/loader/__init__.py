@@ -15,7 +15,8 @@ from agents_app import object_references
 from agents_app.access_rules import AccessRule
 from agents_app.errors import AgentsFileError, FileFault
 from agents_app.loader import access, agent
-from agents_app.loader.table import TOP, Table
+from agents_app.loader.lines import Lines
+from agents_app.loader.table import TOP, Table, unknown
 from agents_app.spec import AgentSpec
 
 
@@ -24,7 +25,13 @@ def load(path: Path) -> list[AgentSpec]:
     document = _parsed(path)
     if _names_code(document):
         object_references.add_folder(path.parent)
-    return read(document, path)
+    try:
+        return read(document, path)
+    except AgentsFileError as error:
+        lines = Lines(path.read_text(encoding="utf-8"))
+        # The name of the agent, in parentheses, is for people.
+        found = [replace(fault, line=lines.of(fault.table.partition(" (")[0], fault.key)) for fault in error.faults]
+        raise AgentsFileError(error.path, found) from None
 
 
 def server_access(path: Path) -> tuple[AccessRule, ...]:
@@ -65,7 +72,8 @@ def _agents(document: Mapping[str, Any], folder: Path, faults: list[FileFault]) 
         specs.append(replace(made, access=(*made.access, *of_server)) if of_server else made)
     if not specs and not faults:
         faults.append(FileFault(TOP, "agents", "holds no [[agents]]"))
-    faults.extend(FileFault(TOP, key, "unknown key") for key in document if key not in ("agents", "access"))
+    known = ("agents", "access")
+    faults.extend(FileFault(TOP, key, unknown(key, known)) for key in document if key not in known)
     return specs
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from agents_app.errors import FileFault
@@ -20,6 +21,12 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 def is_line(text: str) -> bool:
     """Whether a text is a name: not blank, one line, not too long."""
     return bool(text.strip()) and not CONTROL.search(text) and len(text) <= MAX_NAME
+
+
+def unknown(key: str, known: Collection[str]) -> str:
+    """The reason of a fault for an unknown key, with the key that was probably meant."""
+    meant = difflib.get_close_matches(key, sorted(known), n=1, cutoff=0.7)
+    return f"unknown key; did you mean {meant[0]}?" if meant else "unknown key"
 
 
 class Table:
@@ -53,7 +60,7 @@ class Table:
     def refuse_unknown(self) -> None:
         for key in self._values:
             if key not in self._asked:
-                self.fault(key, "unknown key")
+                self.fault(key, unknown(key, self._asked))
 
     def text(self, key: str, *, required: bool = False) -> str | None:
         value = self._typed(key, str, "a string", required=required)

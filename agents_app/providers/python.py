@@ -42,7 +42,7 @@ SECONDS_TO_CLOSE = 5.0
 """Time limit for an agent to stop when it is cancelled; its task is abandoned after it."""
 
 _lock = threading.Lock()
-_found: dict[str, Any] = {}
+_found: dict[str, Any] = object_references.cache()
 _left_behind: set[asyncio.Task[None]] = set()
 
 

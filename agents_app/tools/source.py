@@ -48,7 +48,7 @@ class NoFunction(Exception):
     """The source has no function. The text gives the reason, without messages of the operator's code."""
 
 
-_resolved: dict[str, Callable[..., Any]] = {}
+_resolved: dict[str, Callable[..., Any]] = object_references.cache()
 
 
 def known(source: str) -> Callable[..., Any] | None:

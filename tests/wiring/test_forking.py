@@ -39,11 +39,14 @@ def work():
     stop = threading.Event()
     for number in forking.STOPPING_SIGNALS:
         signal.signal(number, lambda *_: stop.set())
+    signal.signal(signal.SIGHUP, lambda *_: mark("reloads"))
     if behaviour == "subprocess":
         start_subprocess()
     mark(f"version{VERSION}")
     mark("child")
-    stop.wait()
+    # A handler runs when the wait ends, so it is a short one.
+    while not stop.wait(0.05):
+        pass
     if listener is not None:
         listener.close()
     mark("drains")
@@ -181,6 +184,22 @@ def test_a_signal_to_the_parent_drains_all_children(start: Callable[[str], Paren
     parent.popen.send_signal(number)
     assert parent.ended() == 0, parent.said()
     assert parent.seen("drains") == children
+
+
+def test_a_hangup_reaches_all_children_and_ends_nobody(start: Callable[[str], Parent]) -> None:
+    parent = start("works")
+    children = parent.supervised()
+    parent.popen.send_signal(signal.SIGHUP)
+    parent.until(lambda: parent.seen("reloads") == children)
+    victim, other = children
+    os.kill(victim, signal.SIGKILL)
+    parent.until(lambda: not is_running(victim))
+    after = parent.supervised()
+    assert other in after
+    parent.popen.send_signal(signal.SIGHUP)
+    parent.until(lambda: parent.seen("reloads") >= after)
+    parent.popen.terminate()
+    assert parent.ended() == 0, parent.said()
 
 
 def test_the_parent_exits_with_its_childrens_status(start: Callable[[str], Parent]) -> None:

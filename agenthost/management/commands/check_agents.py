@@ -30,7 +30,8 @@ class Command(BaseCommand):
             specs = loader.load(options["file"])
         except AgentsFileError as error:
             for fault in error.faults:
-                self.stderr.write(f"{error.path}: {fault}")
+                line = "" if fault.line is None else f"{fault.line}:"
+                self.stderr.write(f"{error.path}:{line} {fault}")
             sys.exit(1)
         unusable = list(checks.template_faults(specs))
         for line in unusable:

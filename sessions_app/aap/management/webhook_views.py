@@ -10,6 +10,7 @@ from rest_framework.exceptions import ParseError
 from rest_framework.request import Request
 
 from sessions_app.aap.body import read_object
+from sessions_app.aap.dialect import Document
 from sessions_app.aap.management import types
 from sessions_app.aap.views import Endpoint, caller_of, json_answer, no_content
 from sessions_app.core.base.caller import WEBHOOKS
@@ -122,8 +123,8 @@ def _with_secret(made: webhooks.Made, status: int) -> HttpResponse:
     return answer
 
 
-def _shown(row: Webhook) -> types.Webhook:
-    return {
+def _shown(row: Webhook) -> Document:
+    shown: types.Webhook = {
         "id": row.public_id,
         "url": row.url,
         "types": row.types,
@@ -133,10 +134,11 @@ def _shown(row: Webhook) -> types.Webhook:
         "failingSince": time_text(row.failing_since),
         "createdAt": time_text(row.created_at) or "",
     }
+    return dict(shown)
 
 
-def _delivery(row: WebhookDelivery) -> types.Delivery:
-    return {
+def _delivery(row: WebhookDelivery) -> Document:
+    shown: types.Delivery = {
         "id": row.public_id,
         "event": row.event,
         "type": row.type,
@@ -149,6 +151,7 @@ def _delivery(row: WebhookDelivery) -> types.Delivery:
         "answer": row.answer,
         "body": row.body,
     }
+    return dict(shown)
 
 
 def time_text(value: datetime | None) -> str | None:

@@ -195,7 +195,7 @@ def _place(webhook: int) -> list[str | int]:
 def secrets_of(webhook: int) -> list[str]:
     """The secrets that sign now, the newest first."""
     valid = WebhookSecret.objects.filter(Q(expires_at=None) | Q(expires_at__gt=Now()), webhook_id=webhook)
-    return [sealing.unseal(row.sealed, _place(webhook)) for row in valid.order_by("-pk")]
+    return [sealing.unseal(bytes(row.sealed), _place(webhook)) for row in valid.order_by("-pk")]
 
 
 def signatures(with_secrets: Sequence[str], event: str, timestamp: int, body: bytes) -> str:
