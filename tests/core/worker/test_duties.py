@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from sessions_app.core.base import database
 from sessions_app.core.records import clients
-from sessions_app.core.tenancy import usage_entries
+from sessions_app.core.tenancy import usage_entries, webhooks
 from sessions_app.core.worker import duties
 from sessions_app.core.worker.sweep import Sweeper
 from sessions_app.models import ApiKey, DueSummary, SessionClient, Tenant, Terminal, Turn
@@ -34,6 +34,11 @@ def due() -> frozenset[str]:
     """The duties that are due, but for the usage that preparing a test has left to fold."""
     usage_entries.fold_backlog(10_000, 5)
     return duties._look().due
+
+
+def a_webhook(alice: World) -> None:
+    types = ["turn.ended"]
+    webhooks.create(alice.caller.tenant, url="https://a.example.com/", types=types, description="", actor="the tests")
 
 
 def a_run_of_a_dead_worker(alice: World) -> None:
@@ -114,6 +119,7 @@ def a_summary_that_was_asked_for(alice: World) -> None:
         (a_client_that_left_long_ago, duties.GRACE),
         (a_terminal_that_was_requested, duties.TERMINALS),
         (a_summary_that_was_asked_for, duties.SUMMARIES),
+        (a_webhook, duties.WEBHOOKS),
     ],
 )
 def test_a_duty_is_due_when_it_has_something_to_do_and_no_other_one_is(
