@@ -6,7 +6,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from sessions_app.core.base.errors import Fault, InvalidInput, MemberNotFound, NotPossible
-from sessions_app.core.tenancy import audit, rights
+from sessions_app.core.tenancy import audit, rights, tokens
 from sessions_app.core.tenancy.rights import Account, Right
 from sessions_app.models import Member, Role, Tenant
 
@@ -60,6 +60,7 @@ def remove(by: Account, tenant: Tenant, member_id: int, *, actor: str, address: 
         if member.role == Role.OWNER:
             _another_owner(member)
         _record(audit.Action.MEMBER_REMOVED, member, actor, address, f"role: {member.role}")
+        tokens.revoke_of_member(member.tenant, member.user)
         member.delete()
 
 
@@ -83,6 +84,8 @@ def _another_owner(member: Member) -> None:
 def _set_role(member: Member, role: Role, actor: str, address: str) -> None:
     before, member.role = member.role, role
     member.save(update_fields=["role"])
+    # They have the rights of the role before.
+    tokens.revoke_of_member(member.tenant, member.user)
     _record(audit.Action.MEMBER_CHANGED, member, actor, address, f"role: {before} → {role}")
 
 
