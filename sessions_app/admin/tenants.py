@@ -7,18 +7,23 @@ from typing import TYPE_CHECKING, Any
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.core.exceptions import PermissionDenied
 from django.db.models import Count, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import path
+from django.urls import path, reverse
+from django.utils.decorators import method_decorator
+from django.views.decorators.debug import sensitive_variables
 
-from sessions_app.accounts.people import actor, address
+from sessions_app.accounts import mail
+from sessions_app.accounts.people import account, actor, address
 from sessions_app.admin.fields import AgentsField, offer_agents, tenant_help_texts
 from sessions_app.admin.pages import OperatorAdmin, badge
 from sessions_app.core import turns
-from sessions_app.core.tenancy import keys, quotas, tenants
+from sessions_app.core.base.errors import NotPossible
+from sessions_app.core.tenancy import invitations, keys, members, quotas, rights, tenants
 from sessions_app.core.tenancy.rights import Right
 from sessions_app.core.turns import refusals
-from sessions_app.models import Tenant
+from sessions_app.models import Role, Tenant
 
 _SUSPENSION = (
     "All keys of the tenant are refused from now on, and its running turns are cancelled. "
@@ -54,6 +59,11 @@ class TenantForm(_Form):
         if days is not None and not 1 <= days <= tenants.LONGEST_RETENTION_DAYS:
             raise forms.ValidationError(f"Give 1 to {tenants.LONGEST_RETENTION_DAYS} days, or leave it empty.")
         return days
+
+
+class InviteForm(forms.Form):
+    role = forms.ChoiceField(choices=Role.choices, initial=Role.OWNER)
+    email = forms.EmailField(required=False, label="E-mail address (optional)")
 
 
 @admin.register(Tenant)
@@ -122,7 +132,53 @@ class TenantAdmin(OperatorAdmin[Tenant]):
     ) -> HttpResponse:
         tenant = self.get_object(request, object_id)
         usage = None if tenant is None else quotas.usage(tenant)
-        return super().change_view(request, object_id, form_url, {**(extra_context or {}), "usage": usage})
+        by = account(request)
+        links = {
+            "may_change": self.may(request, "change"),
+            "may_issue": rights.as_staff(by, Right.MANAGE_KEYS),
+            "may_invite": rights.as_staff(by, Right.MANAGE_MEMBERS),
+        }
+        return super().change_view(request, object_id, form_url, {**(extra_context or {}), "usage": usage, **links})
+
+    # --- members ---
+
+    @method_decorator(sensitive_variables())
+    def invite_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Make an invitation and show its link, once: the response to the POST itself."""
+        tenant = self.find_or_404(request, object_id)
+        by, back = account(request), self.link("change", tenant.pk)
+        if not rights.as_staff(by, Right.MANAGE_MEMBERS, tenant.pk):
+            raise PermissionDenied
+        form = InviteForm(request.POST or None)
+        if request.method == "POST" and form.is_valid():
+            role, email = members.role_of(form.cleaned_data["role"]), form.cleaned_data["email"]
+            try:
+                issued = invitations.invite(by, tenant, role, email, actor=actor(request), address=address(request))
+            except NotPossible as error:
+                form.add_error(None, str(error))
+            else:
+                link = request.build_absolute_uri(f"{reverse('accounts:invitation')}?token={issued.token}")
+                mailed = mail.send_invitation(issued.invitation, link)
+                context = {
+                    "title": "The invitation",
+                    "invitation": issued.invitation,
+                    "link": link,
+                    "mailed": mailed,
+                    "back": back,
+                }
+                return self.page(request, "agenthost/invited.html", context)
+        rows = [
+            f"{row.user.get_username()}: {row.role}" for row in tenant.members.select_related("user").order_by("user__username")
+        ]
+        return self.confirm(
+            request,
+            title=f"Invite somebody to {tenant.slug}",
+            text="The link is shown once, and works once, for seven days. Members now:" if rows else "It has no members yet.",
+            rows=rows,
+            button="Make the link",
+            form=form,
+            back=back,
+        )
 
     # --- suspending and resuming ---
 
@@ -131,6 +187,7 @@ class TenantAdmin(OperatorAdmin[Tenant]):
 
     def get_urls(self) -> list[Any]:
         own = [
+            path("<path:object_id>/invite/", self.admin_site.admin_view(self.invite_view), name="sessions_app_tenant_invite"),
             path("<path:object_id>/suspend/", self.admin_site.admin_view(self.suspend_view), name="sessions_app_tenant_suspend"),
             path("<path:object_id>/resume/", self.admin_site.admin_view(self.resume_view), name="sessions_app_tenant_resume"),
         ]

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from sessions_app.core.tenancy import audit, audit_chain, keys
+from sessions_app.core.tenancy import audit, audit_chain, invitations, keys
 from sessions_app.models import ApiKey, AuditRecord, ModelUse, Session, Staff, StaffRole, Tenant
 from tests.faces.admin.conversations import make_session, make_tenant, make_turn, say
 from tests.faces.admin.pages import html, url
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-LISTS = ("tenant", "apikey", "session", "modeluse", "auditrecord")
+LISTS = ("tenant", "apikey", "session", "modeluse", "auditrecord", "workspace", "terminal")
 
 
 @pytest.fixture
@@ -83,7 +84,7 @@ def test_no_page_or_action_of_another_tenant_can_be_told_from_a_missing_one(limi
     for model, row, pages in (
         ("apikey", key, ("change", "revoke", "limits", "rotate", "history", "delete")),
         ("session", session, ("change", "history", "delete")),
-        ("tenant", hidden, ("suspend", "resume")),
+        ("tenant", hidden, ("suspend", "resume", "invite")),
     ):
         for page in pages:
             address = url(model, page, row)
@@ -127,3 +128,17 @@ def test_the_file_of_the_audit_has_the_records_of_ones_own_tenants_only(limited:
     assert AuditRecord.objects.get(action="audit_exported").actor == "admin:lim"
     Staff.objects.all().delete()
     assert limited.get("/admin/sessions_app/auditrecord/download/").status_code == 302
+
+
+def test_an_operator_invites_the_owner_of_a_tenant_and_the_link_works_once(limited: Client, shown: Tenant) -> None:
+    page = html(limited.get(url("tenant", "change", shown)))
+    for link in ("Invite…", "Issue a key", "Suspend…"):
+        assert link in page
+    made = html(limited.post(url("tenant", "invite", shown), {"role": "owner"}))
+    found = re.search(r"token=([A-Za-z0-9_-]{43})", made)
+    assert found is not None
+    assert invitations.find(found[1]).tenant == shown
+    assert AuditRecord.objects.get(action="member_invited").actor == "admin:lim"
+    Staff.objects.update(role=StaffRole.AUDITOR)
+    assert limited.post(url("tenant", "invite", shown), {"role": "owner"}).status_code == 403
+    assert "Invite…" not in html(limited.get(url("tenant", "change", shown)))
