@@ -1,4 +1,4 @@
-"""Base classes of the admin's pages: no deleting, capped counts, an audit actor for every action."""
+"""Base classes of the admin's pages: no deleting, no counts, an audit actor for every action."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 
 from sessions_app.accounts.people import account, own_page
-from sessions_app.admin.paging import CappedPaginator
+from sessions_app.admin.paging import KeysetList
 from sessions_app.core.tenancy import rights
 from sessions_app.core.tenancy.rights import Right
 
@@ -49,7 +49,6 @@ class OperatorAdmin(_ModelAdmin[M]):
     """For pages that delete by actions of their own; Django's own deleting is always off."""
     tenant_path = "tenant"
     """From a row to its tenant's number, for queries."""
-    paginator = CappedPaginator
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER
     list_per_page = 50
@@ -58,6 +57,9 @@ class OperatorAdmin(_ModelAdmin[M]):
     sortable_by = ()
     heading = ""
     """The heading above the list."""
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[KeysetList]:  # noqa: ARG002
+        return KeysetList
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         return super().changelist_view(request, {"title": self.heading, **(extra_context or {})})

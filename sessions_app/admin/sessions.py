@@ -10,20 +10,24 @@ from django.db import OperationalError, connection, transaction
 from django.db.models import CharField, Count, Exists, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 from django.http import Http404, HttpRequest, HttpResponse
+from django.utils.text import Truncator
 
 from agents_app import registry
 from sessions_app.accounts.people import account, actor, address
 from sessions_app.admin import reasons, transcript
 from sessions_app.admin.filters import Field, FilterForm, of_tenant, since, tenant_field, until
 from sessions_app.admin.pages import ReadOnlyAdmin, badge
+from sessions_app.admin.session_pages import SessionPages
+from sessions_app.core.records import search_index
 from sessions_app.core.tenancy import rights, transcript_access
 from sessions_app.core.tenancy.rights import Right
-from sessions_app.models import LIVE_STATES, Session, Turn
+from sessions_app.models import LIVE_STATES, ApiKey, Session, Tenant, Turn
 
 _IDLE = "idle"
 _SEARCH_SECONDS = 5.0
 _CANCELLED = "57014"
 """The SQLSTATE of a statement that took too long."""
+_MATCHES, _KEYS = 500, 50
 
 
 def _live_turns() -> QuerySet[Turn]:
@@ -31,13 +35,15 @@ def _live_turns() -> QuerySet[Turn]:
 
 
 class SessionFilters(FilterForm):
-    names = ("tenant", "agent", "state", "since", "until")
+    names = ("words", "tenant", "agent", "key", "state", "since", "until")
 
     def fields(self) -> list[Field]:
         states = [(state.value, state.label.lower()) for state in LIVE_STATES]
         return [
+            Field("words", "Words in title and messages", "text"),
             tenant_field(self.request),
             Field("agent", "Agent", "text", [(name, spec.title or "") for name, spec in registry.agents().items()]),
+            Field("key", "Key (its first characters)", "text"),
             Field("state", "Live turn", "select", [*states, (_IDLE, "none")]),
             Field("since", "Created from (UTC)", "date"),
             Field("until", "until", "date"),
@@ -49,6 +55,12 @@ class SessionFilters(FilterForm):
                 return of_tenant(rows, value)
             case "agent":
                 return rows.filter(agent_name=value)
+            case "words":
+                readable = rights.of_staff(account(self.request), Right.READ_TRANSCRIPTS, rows)
+                return readable.filter(pk__in=_with_words(value, self.given.get("tenant")))
+            case "key":
+                keys = ApiKey.objects.filter(prefix__startswith=value[:16]).values_list("pk", flat=True)
+                return rows.filter(created_by_id__in=list(keys[:_KEYS]))
             case "since":
                 return since(rows, "created_at", value)
             case "until":
@@ -73,11 +85,20 @@ def _session_of_turn(turn: str, tenant: str) -> int | None:
         return next(iter(rows.values_list("session_id", flat=True)[:1]), None)
 
 
+def _with_words(text: str, tenant: str | None) -> list[int]:
+    """The sessions with the newest matches, which are as many as a list of them is useful."""
+    number = None if tenant is None else Tenant.objects.filter(slug=tenant).values_list("pk", flat=True).first()
+    terms = search_index.terms(text)
+    if not terms or (tenant is not None and number is None):
+        return []
+    return [match.session for match in search_index.matches(terms, number, None, _MATCHES)]
+
+
 @admin.register(Session)
-class SessionAdmin(ReadOnlyAdmin[Session]):
+class SessionAdmin(SessionPages, ReadOnlyAdmin[Session]):
     heading = "Sessions"
     sees = Right.SEE_SESSIONS
-    list_display = ("public_id", "tenant", "agent_name", "created", "live", "turns")
+    list_display = ("public_id", "shown_title", "tenant", "agent_name", "created", "live", "turns")
     list_display_links = ("public_id",)
     list_filter = (SessionFilters,)
     list_select_related = ("tenant",)
@@ -122,6 +143,18 @@ class SessionAdmin(ReadOnlyAdmin[Session]):
             self.message_user(request, f"{took}. Choose its tenant, and search again.", messages.WARNING)
             return queryset.none(), False
         return found if by_turn is None else queryset.filter(pk=by_turn), False
+
+    def get_urls(self) -> list[Any]:
+        return self.session_urls() + super().get_urls()
+
+    def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
+        """Without titles, which are made from messages, for accounts that may not read those."""
+        may_read = rights.as_staff(account(request), Right.READ_TRANSCRIPTS)
+        return tuple(name for name in self.list_display if may_read or name != "shown_title")
+
+    @admin.display(description="title", empty_value="–")
+    def shown_title(self, row: Session) -> str | None:
+        return Truncator(row.title).chars(60) if row.title else None
 
     @admin.display(description="created (UTC)")
     def created(self, row: Session) -> str:
@@ -173,6 +206,8 @@ class SessionAdmin(ReadOnlyAdmin[Session]):
                 "views": views,
                 "shown": shown,
                 "only": only,
+                "can_stop": self.may_here(request, session, Right.STOP_TURNS),
+                "can_delete": self.may_here(request, session, Right.DELETE_SESSIONS),
             },
         )
 

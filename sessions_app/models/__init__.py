@@ -20,6 +20,7 @@ from sessions_app.models.message import Message, Origin
 from sessions_app.models.model_use import ModelUse, ModelUsePurpose
 from sessions_app.models.option import OptionValue
 from sessions_app.models.presence import WorkerPresence
+from sessions_app.models.search import SearchText
 from sessions_app.models.session import Session
 from sessions_app.models.tenant import Tenant
 from sessions_app.models.tenant_deletion import TenantDeletion
@@ -77,6 +78,7 @@ __all__ = [
     "PendingMessage",
     "Pruned",
     "Role",
+    "SearchText",
     "ServerFigures",
     "Session",
     "SessionClient",

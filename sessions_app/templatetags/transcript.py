@@ -8,10 +8,16 @@ from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from sessions_app.admin.markdown import render
 from sessions_app.admin.transcript import turn_text
 from sessions_app.models import Turn
 
 register = template.Library()
+
+
+@register.filter
+def markdown(text: str) -> SafeString:
+    return render(text)
 
 
 @register.filter

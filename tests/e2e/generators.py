@@ -60,6 +60,13 @@ class NodePackages:
         run(["node", f"compiled/{name}.js", base_url, key], self._folder)
 
 
+def axe(folder: Path) -> str:
+    """The script of axe-core, which finds barriers for people with disabilities in a page."""
+    folder.joinpath("package.json").write_text(json.dumps({"private": True, "dependencies": {"axe-core": "4.14.1"}}))
+    _install(["npm", "install", "--no-audit", "--no-fund", "--silent"], folder, "axe-core")
+    return (folder / "node_modules" / "axe-core" / "axe.min.js").read_text()
+
+
 def _install(command: list[str], folder: Path, what: str) -> None:
     try:
         run(command, folder)

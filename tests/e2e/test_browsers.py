@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import httpx
 import pytest
 
 from sessions_app.aap.openapi.routes import routes
 from tests.e2e import browser as browsers
+from tests.e2e import generators
 from tests.e2e import server as servers
 from tests.e2e.browser import Browser, Page, ScriptError
 from tests.e2e.client import TIMEOUT
@@ -289,7 +291,8 @@ django.setup()
 from django.conf import settings
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY, get_user_model
 from django.contrib.sessions.backends.db import SessionStore
-user = get_user_model().objects.create_superuser("looker")
+users = get_user_model().objects
+user = users.filter(username="looker").first() or users.create_superuser("looker")
 session = SessionStore()
 session[SESSION_KEY] = str(user.pk)
 session[BACKEND_SESSION_KEY] = "django.contrib.auth.backends.ModelBackend"
@@ -310,3 +313,55 @@ def test_a_search_without_results_leaves_no_hole_in_the_list_of_sessions(site: S
     )
     assert 0 <= gap < 40
     assert page.complaints == []
+
+
+HOSTILE = (
+    "# <script>document.title='owned'</script> **bold** ![x](http://127.0.0.1:9/pixel.png)"
+    " <img src=x onerror=document.title='owned'> [go](javascript:document.title='owned')"
+)
+PAGES = ("", "sessions_app/session/?words=bold", "sessions_app/session/{row}/change/", "sessions_app/session/{row}/events/",
+         "sessions_app/session/{row}/input/", "sessions_app/session/{row}/stop/", "sessions_app/apikey/",
+         "sessions_app/apikey/add/", "password_change/")  # fmt: skip
+ROW = """
+import sys, django
+django.setup()
+from sessions_app.models import Session
+print(Session.objects.get(public_id=sys.argv[1]).pk)
+"""
+
+
+def pages_of_the_admin(site: Site, page: Page) -> list[str]:
+    """Sign in, and return the addresses of pages about a session with a hostile message."""
+    name, value = site.server.manage(code=SIGN_IN).split()
+    origin = site.server.origin()
+    page.call("Network.setCookie", name=name, value=value, url=origin)
+    session = site.server.alice.create("echo")
+    site.server.alice.turn(session, HOSTILE)
+    row = site.server.manage(session, code=ROW).strip()
+    return [f"{origin}/admin/{path.format(row=row)}" for path in PAGES]
+
+
+def test_pages_of_the_admin_run_nothing_of_what_users_wrote_and_load_nothing_from_elsewhere(site: Site, page: Page) -> None:
+    for address in pages_of_the_admin(site, page):
+        page.open(address)
+        assert page.run("document.title") != "owned", address
+        assert page.run("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), address
+        assert page.complaints == [], address
+    assert [asked for asked in page.asked if not asked.startswith((f"{site.server.origin()}/", "data:"))] == []
+
+
+@pytest.mark.slow
+def test_pages_of_the_admin_have_no_serious_barrier(site: Site, page: Page, tmp_path: Path) -> None:
+    axe = generators.axe(tmp_path)
+    addresses = pages_of_the_admin(site, page)
+    page.call("Page.setBypassCSP", enabled=True)
+    for scheme in ("light", "dark"):
+        page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        for address in addresses:
+            page.open(address)
+            page.run(f"{axe};1")
+            found = page.run(
+                "axe.run(document, {resultTypes: ['violations']}).then(result => JSON.stringify(result.violations"
+                ".filter(each => ['serious', 'critical'].includes(each.impact)).map(each => [each.id, each.nodes[0].html])))"
+            )
+            assert json.loads(found) == [], (scheme, address)

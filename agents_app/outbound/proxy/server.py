@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import functools
 import logging
 import socket
 from collections.abc import Callable, Hashable
@@ -105,7 +104,6 @@ class Proxy:
         self._used = 0
         self._accepting: asyncio.Task[None] | None = None
         self._open: set[asyncio.Task[None]] = set()
-        self._begun: set[asyncio.Task[None]] = set()
         self._fewer = asyncio.Event()
 
     def open(self, listener: socket.socket) -> None:
@@ -140,7 +138,7 @@ class Proxy:
                 program.settimeout(0)
                 task = loop.create_task(self._serve(program, has_slot=has_slot), name="connection of a sandbox")
                 self._open.add(task)
-                task.add_done_callback(functools.partial(self._ended, program, has_slot))
+                task.add_done_callback(self._ended)
                 await self._rates.take(None, 1)
 
     async def _slot(self) -> bool:
@@ -154,13 +152,7 @@ class Proxy:
                 return True
         return False
 
-    def _ended(self, program: socket.socket, has_slot: bool, task: asyncio.Task[None]) -> None:
-        # Here and not in the task: one that is cancelled before its first step runs nothing.
-        if has_slot:
-            self._shared.slots.give_back(self._owner)
-        if task not in self._begun:
-            program.close()
-        self._begun.discard(task)
+    def _ended(self, task: asyncio.Task[None]) -> None:
         self._open.discard(task)
         self._fewer.set()
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -170,8 +162,6 @@ class Proxy:
         loop = asyncio.get_running_loop()
         connection, began = Connection(), loop.time()
         fair_key.set(self._owner)
-        if (task := asyncio.current_task()) is not None:
-            self._begun.add(task)
         try:
             # One side may cut the connection, or both be idle.
             with contextlib.suppress(OSError, TimeoutError):
@@ -182,6 +172,8 @@ class Proxy:
                 finally:
                     writer.transport.abort()
         finally:
+            if has_slot:
+                self._shared.slots.give_back(self._owner)
             connection.seconds = loop.time() - began
             if connection.target is not None or connection.refused:
                 self._report(connection)

@@ -34,6 +34,20 @@ def delete(caller: Caller, row: Session) -> None:
     turns.tell_worker(stopped)
 
 
+def delete_by_operator(session: Session, *, actor: str, address: str) -> None:
+    """The same for an operator of the server, with an audit record."""
+    with journal.transaction() as tx:
+        audit.record(
+            actor=actor,
+            address=address,
+            action=audit.Action.SESSION_DELETED,
+            target=f"session {session.public_id}",
+            tenant=session.tenant,
+        )
+        stopped = _delete(tx, access.lock_any_session(session))
+    turns.tell_worker(stopped)
+
+
 def _delete(tx: journal.Transaction, session: Session) -> turns.Stopped | None:
     turns.lock_live_turn(session)
     counted_upto = usage_entries.session_deleted(session)

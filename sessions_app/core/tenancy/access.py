@@ -116,6 +116,14 @@ def lock_session(caller: Caller, row: Session) -> Session:
     return _read(caller, _LOCKED, caller.tenant, row.pk)
 
 
+def lock_any_session(row: Session) -> Session:
+    """``lock_session`` for an operator of the server, who has no key."""
+    found = raw_sql.row(_LOCKED, (row.tenant_id, row.pk))
+    if found is None:
+        raise SessionNotFound
+    return Session.from_db("default", _FIELDS, found)
+
+
 def lock_session_and(caller: Caller, row: Session, *queries: Statement) -> tuple[Session, list[Rows]]:
     """``lock_session``, and the rows of queries that run after the lock is taken, in the same round trip."""
     locked, *rows = raw_sql.rows_of_each([Statement(_LOCKED, (caller.tenant, row.pk)), *queries])

@@ -46,6 +46,7 @@ class Action(StrEnum):
     WEBHOOK_CREATED = "webhook_created"
     WEBHOOK_CHANGED = "webhook_changed"
     WEBHOOK_DELETED = "webhook_deleted"
+    TURN_STOPPED = "turn_stopped"
     WORKSPACE_EXPORTED = "workspace_exported"
     WORKSPACE_IMPORTED = "workspace_imported"
     SIGNED_IN = "signed_in"

@@ -29,7 +29,7 @@ from sessions_app.core.log.journal.types import Event, NewEvent
 from sessions_app.core.records import dispatches, history
 from sessions_app.core.records.dispatches import Dispatched
 from sessions_app.core.records.history import StepRef
-from sessions_app.core.tenancy import access
+from sessions_app.core.tenancy import access, audit
 from sessions_app.core.turns import refusals
 from sessions_app.core.turns.closing import close_calls, lock_live_turn, void_forms
 from sessions_app.core.turns.deferred import apply_deferred_models
@@ -263,6 +263,24 @@ def cancel(caller: Caller, session: Session) -> CancelReceipt:
         if time.monotonic() >= deadline:
             return CancelReceipt(cancelled=True, provider_closed=False)
         time.sleep(_PROVIDER_CLOSE_POLL)
+
+
+def stop_by_operator(session: Session, *, actor: str, address: str) -> bool:
+    """Stop the session's live turn for an operator of the server, with an audit record; False if there is none."""
+    with journal.transaction() as tx:
+        session = access.lock_any_session(session)
+        stopped = stop_live_turn(tx, session, Stop(cause="client", reason="end_turn"))
+        if stopped is None:
+            return False
+        audit.record(
+            actor=actor,
+            address=address,
+            action=audit.Action.TURN_STOPPED,
+            target=f"session {session.public_id}",
+            tenant=session.tenant,
+        )
+    tell_worker(stopped)
+    return True
 
 
 def cancel_turn(caller: Caller, session: Session, turn: str, *, dispatched: Dispatched | None) -> None:

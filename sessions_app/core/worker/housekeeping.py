@@ -16,7 +16,7 @@ from sessions_app.core.base import database, lock_timeouts, redaction
 from sessions_app.core.base.maintenance import Round
 from sessions_app.core.base.session_locks import Lock, SessionLocks
 from sessions_app.core.log import journal
-from sessions_app.core.records import database_checks, dispatches, idempotency, live_workers
+from sessions_app.core.records import database_checks, dispatches, idempotency, live_workers, search_index
 from sessions_app.core.sessions import connections
 from sessions_app.core.tenancy import audit_chain, model_use, tokens, usage_entries, webhooks
 from sessions_app.core.terminals import services as terminals
@@ -96,6 +96,10 @@ _database = _Rounds("housekeeping", Lock.HOUSEKEEPING, lambda may_run: run(may_r
 _workspaces = _Rounds("workspaces", Lock.WORKSPACES, keep_workspaces)
 
 
+def _index_words() -> None:
+    search_index.index(Round(_STEP_SECONDS), live_workers.database_clock())
+
+
 def _forget_token_days() -> None:
     usage_entries.delete_days(usage_entries.today() - _DAYS_OF_TOKENS)
 
@@ -138,6 +142,7 @@ def _keep_terminals() -> None:
 _STEPS: Sequence[tuple[str, Callable[[], object]]] = (
     ("figures", partial(figures.keep, _STEP_SECONDS)),
     ("usage", partial(usage_entries.fold_backlog, BATCH, _STEP_SECONDS)),
+    ("search", _index_words),
     ("days of tokens", _forget_token_days),
     ("model use", _forget_model_use),
     ("events", _prune_events),

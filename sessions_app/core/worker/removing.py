@@ -9,6 +9,7 @@ from sessions_app.models import Session
 
 BATCH = 1000
 TABLES_OF_SESSION = (
+    "sessions_app_searchtext",
     "sessions_app_message",
     "sessions_app_toolcall",
     "sessions_app_fileversion",

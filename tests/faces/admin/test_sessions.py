@@ -11,21 +11,24 @@ import pytest
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
 
 from agents_app import exact_json, registry
 from agents_app.spec import AgentSpec, OptionSpec
 from sessions_app.admin import sessions
-from sessions_app.admin.paging import REACH
+from sessions_app.core.records import search_index
 from sessions_app.core.tenancy import tenants
 from sessions_app.models import (
     AuditRecord,
     CallRunner,
     CallState,
     Compaction,
+    Event,
     Message,
     OptionValue,
     Origin,
     Session,
+    SessionTail,
     Staff,
     Tenant,
     Turn,
@@ -148,21 +151,122 @@ def test_deleted_sessions_are_neither_listed_nor_read(eve: Client, acme: Tenant)
     assert not AuditRecord.objects.filter(action="transcript_read").exists()
 
 
-def test_a_long_list_is_not_counted_completely(eve: Client, acme: Tenant) -> None:
+def test_a_long_list_is_read_page_by_page_and_never_counted(eve: Client, acme: Tenant) -> None:
     Session.objects.bulk_create(
-        Session(tenant=acme, public_id=f"sess_{n}", agent_name="demo", created_at=START, modified_at=START)
-        for n in range(REACH + 50)
+        Session(tenant=acme, public_id=f"sess_{n}", agent_name="demo", created_at=START, modified_at=START) for n in range(120)
     )
-    with CaptureQueriesContext(
-        connection,
-    ) as queries:
-        page = html(eve.get(url("session", "changelist")))
-    assert f"more than {REACH}" in page
-    counts = [query["sql"] for query in queries if "count(*)" in query["sql"].lower() and "sessions_app_session" in query["sql"]]
-    assert all(f"LIMIT {REACH + 1}" in sql for sql in counts if "sessions_app_turn" not in sql), counts
-    assert len(queries) < 15
-    last = html(eve.get(url("session", "changelist"), {"p": REACH // 50}))
-    assert "sess_50<" in last
+    seen: list[str] = []
+    for query in ({}, {"tenant": "acme"}):
+        address, found = "?", []
+        while address:
+            with CaptureQueriesContext(connection) as queries:
+                page = html(eve.get(url("session", "changelist") + address, query if address == "?" else None))
+            counts = [
+                each["sql"] for each in queries if "count(*)" in each["sql"].lower() and "sessions_app_session" in each["sql"]
+            ]
+            assert all("sessions_app_turn" in sql for sql in counts), counts
+            assert len(queries) < 15
+            found += re.findall(r">(sess_\d+)<", page)
+            later = re.search(r'href="([^"]*)">Next page', page)
+            address = "" if later is None else unescape(later[1])
+        assert found == [f"sess_{n}" for n in reversed(range(120))]
+        seen += found
+    assert "sess_0<" in html(eve.get(url("session", "changelist"), {"after": Session.objects.get(public_id="sess_1").pk}))
+    assert listed(eve, after="999999") == set()
+    assert listed(eve, after="x'") != set()
+
+
+def test_sessions_are_found_by_words_and_by_key(eve: Client, acme: Tenant) -> None:
+    other = make_session(acme)
+    wanted = make_session(acme, title="Refund of invoice 4711")
+    say(wanted, "user", "please hurry", make_turn(wanted))
+    search_index.index_session(wanted.pk)
+    for query in ({"words": "invoice"}, {"words": "hurry", "tenant": "acme"}, {"words": "refu*", "agent": "demo"}):
+        assert listed(eve, **query) == {wanted.public_id}, query
+    for query in ({"words": "hurry", "tenant": "nobody"}, {"words": "unheard"}, {"words": "-"}, {"key": "ah_none"}):
+        assert listed(eve, **query) == set(), query
+    assert other.public_id in listed(eve)
+
+
+# --- the other pages of a session ---
+
+
+def below(operator: Client, session: Session, page: str, **query: Any) -> Any:
+    return operator.get(reverse(f"admin:sessions_app_session_{page}", args=(session.pk,)), query)
+
+
+def test_the_events_of_a_session_are_read_from_any_position(eve: Client, acme: Tenant) -> None:
+    session = make_session(acme)
+    evil = "</pre><script>alert(1)</script>"
+    for seq in range(1, 251):
+        data = exact_json.dumps({"delta": f"text{seq}"}) if seq != 250 else exact_json.dumps({"delta": evil * 1000})
+        Event.objects.create(tenant_id=acme.pk, seq=seq, session_id=session.pk, kind="text_delta", data=data)
+    last = html(below(eve, session, "events"))
+    assert "text249&quot;" in last
+    assert "text150&quot;" not in last
+    assert "<script>alert" not in last
+    assert 'min="1" max="250"' in last
+    middle = html(below(eve, session, "events", after="100"))
+    assert "text101&quot;" in middle
+    assert "text200&quot;" in middle
+    assert "text201&quot;" not in middle
+    assert "text99&quot;" in html(below(eve, session, "events", before="101"))
+    assert "No events here" in html(below(eve, session, "events", after="250"))
+    assert AuditRecord.objects.filter(action="transcript_read", detail__startswith="events").count() == 4
+
+
+def test_the_input_of_each_step_is_shown_as_it_was_then(eve: Client, acme: Tenant) -> None:
+    session = make_session(acme)
+    turn = with_a_tool(session)
+    first = html(below(eve, session, "input", turn=turn.public_id, step="1"))
+    assert "What is 6 times 7?" in first
+    assert "Let me see." not in first
+    second = html(below(eve, session, "input", turn=turn.public_id, step="2"))
+    assert "Let me see." in second
+    assert "42" in second
+    assert "It is 42." not in second
+    assert "Nothing: the model got the whole history." in second
+
+
+def test_a_summary_stands_for_the_messages_that_were_not_sent(eve: Client, acme: Tenant) -> None:
+    session = make_session(acme)
+    with_a_tool(session)
+    later = make_turn(session, step=1)
+    say(session, "user", "And 7 times 8?", later, origin=Origin.CLIENT)
+    answer = say(session, "assistant", "56", later, step=1)
+    Compaction.objects.create(
+        tenant=acme, session=session, covers_through=4, summary="They multiplied.", created_at=answer.created_at
+    )
+    page = html(below(eve, session, "input", turn=later.public_id, step="1"))
+    sent = page[page.index('id="sent"') :]
+    assert "They multiplied." in sent
+    assert "And 7 times 8?" in sent
+    assert "What is 6 times 7?" not in sent
+    assert "?message=1" in sent[sent.index('id="left"') :]
+    # The compaction came after the first turn, whose input it did not change.
+    assert "They multiplied." not in html(below(eve, session, "input", turn=Turn.objects.earliest("pk").public_id, step="2"))
+
+
+def test_an_operator_stops_a_turn_and_deletes_a_session_with_a_record_of_both(eve: Client, reader: Client, acme: Tenant) -> None:
+    session = make_session(acme)
+    SessionTail.objects.create(session_id=session.pk)
+    make_turn(session, TurnState.WAITING)
+    for page in ("stop", "delete-session"):
+        address = reverse(f"admin:sessions_app_session_{page}", args=(session.pk,))
+        assert reader.get(address).status_code == 403
+        assert reader.post(address).status_code == 403
+    assert "waiting" in html(below(eve, session, "stop"))
+    eve.post(reverse("admin:sessions_app_session_stop", args=(session.pk,)))
+    assert Turn.objects.get().state == TurnState.CANCELLED
+    assert "No turn is live" in html(below(eve, session, "stop"))
+    assert session.public_id in html(below(eve, session, "delete-session"))
+    eve.post(reverse("admin:sessions_app_session_delete-session", args=(session.pk,)))
+    assert not Session.objects.exists()
+    records = AuditRecord.objects.filter(action__in=["turn_stopped", "session_deleted"]).order_by("pk")
+    assert list(records.values_list("action", "actor")) == [
+        ("turn_stopped", "admin:eve"),
+        ("session_deleted", "admin:eve"),
+    ]
 
 
 # --- the transcript ---

@@ -89,10 +89,7 @@ def test_a_program_reaches_an_allowed_host_by_the_variables_of_the_proxy(run: Ru
             public = "the host is unknown, or has an address that is not public (AGENTHOST_SANDBOX_NETWORK_ALLOW)"
             assert lines[2:5] == [f"403 Forbidden: {public}"] * 3
             assert "Tunnel connection failed: 403 Forbidden" in lines[5]
-            # Each is reported when its connection has ended, which may be after the program.
-            while len(reports) < 7:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-            assert sorted(report.refused for report in reports) == ["", "", "", public, public, public, public]
+            assert [report.refused for report in reports] == ["", "", "", public, public, public, public]
 
     run(scenario())
 
@@ -172,16 +169,6 @@ def test_a_flood_of_connections_leaves_the_network_to_another_tenant(tmp_path: P
             # Its slots are free when its box has ended.
             while shared.slots.busy:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
-
-    asyncio.run(asyncio.wait_for(scenario(), 60))
-
-
-def test_the_proxy_listens_before_the_first_program_begins(box: Box) -> None:
-    async def scenario() -> None:
-        for _ in range(5):
-            async with connected(box) as (inside, _, _):
-                program = f"exec 3<>/dev/tcp/127.0.0.1/{PORT} && echo open"
-                assert (await run_piped(inside, ["/bin/bash", "-c", program], {})).output == b"open\n"
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
 

@@ -7,7 +7,9 @@ from sessions_app.core.log.journal.barriers import barrier, barrier_async, close
 from sessions_app.core.log.journal.errors import BadUnit, CounterLocked, JournalError, MissingTail, StaleFence, WriterClosed
 from sessions_app.core.log.journal.pruning import forget_session, prune, prune_covered
 from sessions_app.core.log.journal.reading import (
+    Shown,
     Tail,
+    browse,
     counter_and_sessions,
     counters,
     events_of,
@@ -22,6 +24,7 @@ from sessions_app.core.log.journal.reading import (
     read_tenant,
     run_start,
     snapshot,
+    span,
     tail,
 )
 from sessions_app.core.log.journal.transactions import (
@@ -40,6 +43,7 @@ __all__ = [
     "CounterLocked",
     "JournalError",
     "MissingTail",
+    "Shown",
     "StaleFence",
     "Tail",
     "Transaction",
@@ -48,6 +52,7 @@ __all__ = [
     "append_for_each",
     "barrier",
     "barrier_async",
+    "browse",
     "close",
     "counter_and_sessions",
     "counters",
@@ -70,6 +75,7 @@ __all__ = [
     "read_tenant",
     "run_start",
     "snapshot",
+    "span",
     "tail",
     "transaction",
 ]

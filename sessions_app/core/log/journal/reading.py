@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from django.db import connection
+from django.db.models.functions import Length, Substr
 
 from agents_app import exact_json
 from sessions_app.core.base.errors import PositionPruned
 from sessions_app.core.base.events import RUN_START_KINDS, Kind
 from sessions_app.core.log.journal import barriers, dialect
 from sessions_app.core.log.journal.types import Event, Gap, SessionRead, TenantRead
+from sessions_app.models import Event as Event_
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,38 @@ def read_session(tenant: int, session: int, after: int, limit: int = 1000) -> Se
     events = [Event(seq, session, kind, data, fence) for *_, seq, kind, data, fence, _size in found]
     barriers.wait(era)
     return SessionRead(events, counter or 0, more)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A stored event for people. ``data``: the start of its payload, which has ``size`` characters."""
+
+    seq: int
+    kind: str
+    at: datetime
+    fence: int | None
+    data: str
+    size: int
+
+
+def span(session: int) -> tuple[int | None, int | None]:
+    """The numbers of a session's first and last stored event."""
+    ((first, last),) = _all("select min(seq), max(seq) from event where session_id = %s", (session,))
+    return first, last
+
+
+def browse(session: int, *, after: int | None, before: int | None, limit: int, most: int) -> list[Shown]:
+    """A page of a session's events in order: those behind ``after``, or before ``before``, or else the last ones."""
+    stored = Event_.objects.filter(session_id=session)
+    if after is not None:
+        stored = stored.filter(seq__gt=after).order_by("seq")
+    elif before is not None:
+        stored = stored.filter(seq__lt=before).order_by("-seq")
+    else:
+        stored = stored.order_by("-seq")
+    cut = stored.annotate(start=Substr("data", 1, most), size=Length("data"))
+    found = [Shown(*row) for row in cut.values_list("seq", "kind", "at", "fence", "start", "size")[:limit]]
+    return found if after is not None else found[::-1]
 
 
 def latest(session: int, kinds: Collection[Kind], limit: int) -> list[Any]:
