@@ -361,3 +361,14 @@ def test_a_limited_key_gets_changes_of_its_agents_only(reshown: list[str], key_a
     sight = Sight(None if key_agents is None else frozenset(key_agents))
     text = actions.root_envelope(_event(Kind.AGENTS_CHANGED, payload, session=-1), sight)
     assert (text is not None) is hears
+
+
+@pytest.mark.rule("R162", "R155")
+def test_a_call_that_asks_shows_the_contents_before_and_after_its_edit() -> None:
+    ready = {**CALL, "step": 1, "name": "w", "input": {}, "arguments": "{}", "runner": "server", "asks": True, "edits": [EDIT]}
+    action = actions.action_of(_event(Kind.CALL_READY, ready), URI)
+    assert action is not None
+    [item] = action["edits"]["items"]
+    for side, digit in (("before", "1"), ("after", "2")):
+        assert item[side]["content"]["uri"] == f"{URI}/content/{digit * 64}"
+    assert "edits" not in (actions.action_of(_event(Kind.CALL_READY, {**ready, "edits": []}), URI) or {})
