@@ -312,7 +312,6 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "sessions_app.admin.policy.content_policy",
     "sessions_app.accounts.policy.protected_pages",
     "sessions_app.accounts.acting.known_actor",
     "sessions_app.accounts.second_factor.RequireSecondFactor",

@@ -1,4 +1,4 @@
-"""Middleware: the content policy of the pages of accounts, also for those that django-allauth renders."""
+"""Middleware: the content policy of all pages of accounts, console and admin, also of those that libraries render."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.utils.decorators import sync_and_async_middleware
 
 from sessions_app.accounts.people import protect
 
-_PAGES = ("/accounts/", "/console/")
+_PAGES = ("/accounts/", "/admin/", "/console/")
 
 
 def _protected(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:

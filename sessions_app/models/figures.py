@@ -1,6 +1,7 @@
 """Aggregates over time, for the operator's pages: what turns, models and the server did in each minute and hour.
 
-There are no foreign keys, because figures stay when the tenant's rows go. Only housekeeping writes these tables.
+There are no foreign keys, because figures of deleted sessions stay; deleting a tenant deletes its figures too. Only
+housekeeping writes these tables.
 """
 
 from __future__ import annotations
