@@ -73,6 +73,29 @@ def index_session(session_id: int) -> int:
     return added
 
 
+_PAGES = 500
+
+
+def purge_removed(this: Round) -> bool:
+    """Remove the words of deleted rows from SQLite's index, where they stay until its parts are merged; whether all are gone.
+
+    Postgres removes them when it vacuums the table.
+    """
+    if connection.vendor == "postgresql":
+        return True
+    # A negative number begins to merge all parts into one, positive ones continue that. A few pages at once: others write too.
+    pages = -_PAGES
+    while not this.over:
+        with connection.cursor() as cursor:
+            before = connection.connection.total_changes
+            cursor.execute("insert into searchtext_words(searchtext_words, rank) values ('merge', %s)", [pages])
+            # By FTS5's documentation: fewer than two changes show that there was nothing to merge.
+            if connection.connection.total_changes - before < 2:
+                return True
+        pages = _PAGES
+    return False
+
+
 def _texts(session: Session, after: int) -> Iterator[tuple[int, str]]:
     """The texts of new messages, some messages together, each with the position of its last message."""
     messages = Message.objects.filter(session=session, position__gt=after, cut_at=None, role__in=("user", "assistant"))

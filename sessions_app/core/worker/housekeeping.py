@@ -128,6 +128,7 @@ def _remove_deleted() -> None:
         removed += this_round.for_each(batch, remove_session)
     this_round.report("deleted sessions")
     if removed:
+        search_index.purge_removed(Round(_STEP_SECONDS))
         log.info("sessions_removed count=%s", removed)
 
 

@@ -22,7 +22,7 @@ from sessions_app.core.base import journal_keys
 from sessions_app.core.base.identifiers import new_id
 from sessions_app.core.base.maintenance import Round
 from sessions_app.core.log import journal
-from sessions_app.core.records import live_workers, stored_messages
+from sessions_app.core.records import live_workers, search_index, stored_messages
 from sessions_app.core.sessions import deleting
 from sessions_app.core.tenancy import audit, certificates
 from sessions_app.core.terminals import disposing
@@ -119,7 +119,7 @@ def _sessions(deletion: int, tenant: int, this_round: Round) -> bool:
             break
         this_round.for_each(batch, delete)
     this_round.report("sessions of a deleted tenant")
-    return not Session.with_deleted.filter(tenant_id=tenant).exists()
+    return not Session.with_deleted.filter(tenant_id=tenant).exists() and search_index.purge_removed(this_round)
 
 
 def _first(rows: QuerySet[Session], this_round: Round) -> list[int]:
