@@ -12,7 +12,8 @@ from django.conf import settings
 
 Headers = list[tuple[bytes, bytes]]
 
-ALLOW_METHODS = b"GET, POST, PUT, PATCH, DELETE, OPTIONS"
+ALLOW_METHODS = b"GET, POST, PUT, DELETE, OPTIONS"
+_MANAGEMENT, _MANAGEMENT_METHODS = "/api/", b"GET, POST, PATCH, DELETE, OPTIONS"
 ALLOW_HEADERS = b"Authorization, Content-Type, Accept, Idempotency-Key, Last-Event-ID, X-Request-Id, X-Turn-Deadline"
 EXPOSE_HEADERS = b"Retry-After, Location, X-Request-Id, X-Turn-Id, RateLimit, RateLimit-Policy"
 PREFLIGHT_SECONDS = b"7200"
@@ -42,7 +43,7 @@ def preflight_headers(path: str, origin: str | None) -> Headers:
     if _is_own_page(path) or not ("*" in allowed or _is_listed(origin, allowed)):
         return []
     return [
-        (b"access-control-allow-methods", ALLOW_METHODS),
+        (b"access-control-allow-methods", _MANAGEMENT_METHODS if path.startswith(_MANAGEMENT) else ALLOW_METHODS),
         (b"access-control-allow-headers", ALLOW_HEADERS),
         (b"access-control-max-age", PREFLIGHT_SECONDS),
     ]

@@ -223,6 +223,11 @@ def test_options_is_answered_everywhere_without_a_key(
     assert not behind.asked.is_set()
 
 
+def test_pages_may_change_things_over_the_management_api(client: Connection) -> None:
+    answer = client.ask("OPTIONS", "/api/webhooks/hook_1", origin=PAGE, access_control_request_method="PATCH")
+    assert set(answer.headers["access-control-allow-methods"].split(", ")) == {"GET", "POST", "PATCH", "DELETE", "OPTIONS"}
+
+
 @pytest.mark.rule("A95")
 @pytest.mark.parametrize("listed", [["*"], [PAGE]])
 def test_every_answer_of_the_guard_carries_the_allowed_origin(client: Connection, settings: Settings, listed: list[str]) -> None:
