@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import re
 import subprocess
 import sys
 import venv
@@ -79,7 +80,10 @@ def test_every_module_of_the_server_can_be_imported(python: Path, tmp_path: Path
 def test_check_agents_and_doctor_name_agent_extra_and_command(python: Path, tmp_path: Path, agents_file: Path) -> None:
     done = run(python, tmp_path, "manage.py", "check_agents", str(agents_file))
     assert done.returncode == 1
-    assert [line.removeprefix(f"{agents_file}: ") for line in done.stderr.splitlines()] == list(EXPECTED)
+    placed = [re.fullmatch(re.escape(str(agents_file)) + r":(\d+): (.*)", line) for line in done.stderr.splitlines()]
+    assert [each and each[2] for each in placed] == list(EXPECTED), done.stderr
+    lines = agents_file.read_text().splitlines()
+    assert [lines[int(each[1]) - 1].partition(" ")[0] for each in placed if each] == ["model", "python"]
     done = run(python, tmp_path, "manage.py", "doctor", AGENTHOST_AGENTS_FILE=str(agents_file))
     assert done.returncode == 1
     assert all(line in done.stdout for line in EXPECTED), done.stdout + done.stderr

@@ -40,6 +40,7 @@ class Refusal:
 _SAMPLES: Mapping[type[errors.DomainError], Callable[[], errors.DomainError]] = {
     errors.InvalidInput: lambda: errors.InvalidInput([Fault(("messages", 0, "content"), "must not be empty")]),
     errors.ScopeMissing: lambda: errors.ScopeMissing("sessions:write"),
+    errors.TokenLimited: lambda: errors.TokenLimited("create sessions"),
     errors.HistoryKindUndeclared: lambda: errors.HistoryKindUndeclared("compacted"),
     errors.AgentGone: lambda: errors.AgentGone("demo"),
     errors.TurnAlreadyRunning: lambda: errors.TurnAlreadyRunning("sess_"),
@@ -86,6 +87,7 @@ def of_everything() -> list[Refusal]:
         of(errors.TooManyWrongKeys),
         Refusal("too_many_from_address", "The address has too many requests open.", problems.TOO_MANY_FROM_ADDRESS),
         of(errors.ScopeMissing),
+        of(errors.OriginRefused),
         Refusal("failed", "The server failed. Its log has the reason under the request's id.", problems.FAILED),
         of(errors.NotReady),
         of(errors.AnswersFull),

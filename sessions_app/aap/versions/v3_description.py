@@ -131,7 +131,7 @@ def _operations() -> dict[tuple[str, str], Operation]:
             "Nothing runs yet. Options that are left out have the agent's defaults; tools of the server are disabled unless "
             "they are named.",
             {201: Answer("The session exists.", {JSON: v3_types.SessionCreated}, ("Location",))},
-            (BAD_HEADER, KEY_REUSED, QUOTA),
+            (BAD_HEADER, refusals.of(errors.TokenLimited), KEY_REUSED, QUOTA),
             (IDEMPOTENCY_KEY,),
             v3_types.NewSession,
             examples=v3_examples.CREATE,
