@@ -50,9 +50,9 @@ log = logging.getLogger(__name__)
 
 _STOP_PATIENCE = 5.0
 _CANCEL_SECONDS = 1.0
-_MOST_PER_CLAIM = 16
 _FOLDING_SECONDS = 1.0
 """How long usage entries are folded at once, if there are more than one batch."""
+_MOST_PER_CLAIM = 16
 """Limit of one claim: other workers should get turns too, and the first turn should not wait for many others to be read."""
 _OWN_RUNS = "own runs"
 _FIRST_CLAIM_PAUSE, _LONGEST_CLAIM_PAUSE = 0.002, 0.1
