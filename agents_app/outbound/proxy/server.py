@@ -111,35 +111,39 @@ class Proxy:
         self._shared = self._find_shared()
         self._shared.join(self._owner)
         self._accepting = asyncio.get_running_loop().create_task(self._accept_all(listener), name="proxy of a sandbox")
+        self._accepting.add_done_callback(lambda _: listener.close())
 
     def close(self) -> None:
         """Cut all connections. Called once, on the loop, after ``open``."""
         assert self._accepting is not None
         self._accepting.cancel()
+        # Not now: a task that is cancelled before its first step never runs, and its slot would stay taken.
+        asyncio.get_running_loop().call_soon(self._cut)
+
+    def _cut(self) -> None:
         for task in self._open:
             task.cancel()
         self._shared.leave(self._owner)
 
     async def _accept_all(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        with listener:
-            while True:
-                await _acceptable(loop, listener)
-                has_slot = await self._slot()
-                try:
-                    program, _ = listener.accept()
-                except OSError as error:
-                    if has_slot:
-                        self._shared.slots.give_back(self._owner)
-                    if error.errno in _NO_DESCRIPTORS:
-                        log.warning("sandbox_network_no_descriptors: %s", error.strerror)
-                    await asyncio.sleep(_TRY_AGAIN if error.errno in _NO_DESCRIPTORS else 0)
-                    continue
-                program.settimeout(0)
-                task = loop.create_task(self._serve(program, has_slot=has_slot), name="connection of a sandbox")
-                self._open.add(task)
-                task.add_done_callback(self._ended)
-                await self._rates.take(None, 1)
+        while True:
+            await _acceptable(loop, listener)
+            has_slot = await self._slot()
+            try:
+                program, _ = listener.accept()
+            except OSError as error:
+                if has_slot:
+                    self._shared.slots.give_back(self._owner)
+                if error.errno in _NO_DESCRIPTORS:
+                    log.warning("sandbox_network_no_descriptors: %s", error.strerror)
+                await asyncio.sleep(_TRY_AGAIN if error.errno in _NO_DESCRIPTORS else 0)
+                continue
+            program.settimeout(0)
+            task = loop.create_task(self._serve(program, has_slot=has_slot), name="connection of a sandbox")
+            self._open.add(task)
+            task.add_done_callback(self._ended)
+            await self._rates.take(None, 1)
 
     async def _slot(self) -> bool:
         """Whether the next connection got a slot in time."""

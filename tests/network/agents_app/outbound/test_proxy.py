@@ -296,3 +296,18 @@ async def test_closing_the_proxy_cuts_its_connections_and_gives_back_their_slots
         await asyncio.sleep(0.01)
     with pytest.raises(ConnectionError):
         await asyncio.open_connection("127.0.0.1", here.port)
+
+
+@pytest.mark.parametrize("steps", range(12))
+async def test_a_proxy_closed_at_any_moment_gives_back_every_slot(steps: int) -> None:
+    """Also that of a connection which was accepted in the same step of the loop."""
+    shared = Shared(8, 1e9)
+    async with setting(shared=shared) as here:
+        programs = [socket.create_connection(("127.0.0.1", here.port)) for _ in range(6)]
+        for program in programs:
+            program.close()
+        for _ in range(steps):
+            await asyncio.sleep(0)
+    async with asyncio.timeout(10):
+        while shared.slots.busy:  # noqa: ASYNC110
+            await asyncio.sleep(0)

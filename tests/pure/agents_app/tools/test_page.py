@@ -118,9 +118,9 @@ UNITS = [
 
 
 def seconds(page: str) -> float:
-    begun = time.process_time()
+    begun = time.thread_time()
     text(page, 2_000_000)
-    return time.process_time() - begun
+    return time.thread_time() - begun
 
 
 @pytest.mark.parametrize("size", [80_000, pytest.param(400_000, marks=pytest.mark.slow)])
@@ -128,8 +128,8 @@ def seconds(page: str) -> float:
 @pytest.mark.timeout(60)
 def test_time_grows_with_the_length_of_a_page_whatever_is_in_it(unit: str, size: int) -> None:
     whole = unit * (size // len(unit))
-    # Quadratic time would be 64 times as long; noise of the machine is far below that.
-    assert seconds(whole) < 40 * seconds(whole[: size // 8]) + size / 1e6
+    # Quadratic time would be 64 times as long, each time. A collection of garbage can fall into one measurement, not into three.
+    assert any(seconds(whole) < 40 * seconds(whole[: size // 8]) + size / 1e6 for _ in range(3))
 
 
 @pytest.mark.parametrize("levels", [20_000, pytest.param(100_000, marks=pytest.mark.slow)])
