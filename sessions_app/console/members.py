@@ -1,4 +1,4 @@
-"""The tenants of a person, and the members of each: inviting, roles, removing."""
+"""The members of a tenant: inviting, roles, removing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_POST, require_safe
 
 from sessions_app.accounts import mail
-from sessions_app.accounts.people import account, actor, address, own_page
+from sessions_app.accounts.people import account, actor, address
+from sessions_app.console.pages import tenant_page
 from sessions_app.console.requests import for_members
 from sessions_app.core.base.errors import NotPossible
 from sessions_app.core.tenancy import invitations, members, rights
@@ -27,14 +28,6 @@ ROLES = [
 class InviteForm(forms.Form):
     role = forms.ChoiceField(choices=ROLES, initial=Role.DEVELOPER.value)
     email = forms.EmailField(required=False, label="E-mail address (optional)")
-
-
-@require_safe
-@for_members
-def home(request: HttpRequest, by: Account) -> HttpResponse:
-    """The tenants of which the account is a member."""
-    rows = Member.objects.filter(user_id=by.id).select_related("tenant").order_by("tenant__slug")
-    return own_page(request, "agenthost/console/home.html", {"rows": rows, "account": by})
 
 
 @require_safe
@@ -63,12 +56,11 @@ def invite(request: HttpRequest, by: Account, slug: str) -> HttpResponse:
         return _page(request, by, found, form, status=409)
     link = request.build_absolute_uri(f"{reverse('accounts:invitation')}?token={issued.token}")
     context = {
-        "tenant": found,
         "invitation": issued.invitation,
         "link": link,
         "mailed": bool(email) and mail.send_invitation(issued.invitation, link),
     }
-    return own_page(request, "agenthost/console/invited.html", context)
+    return tenant_page(request, by, found, "members", "agenthost/console/invited.html", context)
 
 
 @require_POST
@@ -77,7 +69,7 @@ def withdraw(request: HttpRequest, by: Account, slug: str, invitation_id: int) -
     found = rights.own_tenant(by, slug, Right.MANAGE_MEMBERS)
     invitations.withdraw(by, found, invitation_id, actor=actor(request), address=address(request))
     messages.success(request, "The invitation was withdrawn.")
-    return HttpResponseRedirect(reverse("console:tenant", args=[slug]))
+    return HttpResponseRedirect(reverse("console:members", args=[slug]))
 
 
 @require_POST
@@ -98,14 +90,12 @@ def change(request: HttpRequest, by: Account, slug: str, member_id: int) -> Http
         messages.error(request, f"{str(error)[:1].upper()}{str(error)[1:]}.")
     rights.forget(request.user)
     still_there = rights.as_member(account(request), Right.SEE_TENANT, found.pk)
-    return HttpResponseRedirect(reverse("console:tenant", args=[slug]) if still_there else reverse("console:home"))
+    return HttpResponseRedirect(reverse("console:members", args=[slug]) if still_there else reverse("console:home"))
 
 
 def _page(request: HttpRequest, by: Account, found: Tenant, form: InviteForm, status: int = 200) -> HttpResponse:
     manages = rights.as_member(by, Right.MANAGE_MEMBERS, found.pk)
     context = {
-        "tenant": found,
-        "role": by.roles[found.pk],
         "rights": sorted(right.replace("_", " ") for right in RIGHTS[by.roles[found.pk]]),
         "members": Member.objects.filter(tenant=found).select_related("user").order_by("user__username"),
         "own_id": by.id,
@@ -114,4 +104,4 @@ def _page(request: HttpRequest, by: Account, found: Tenant, form: InviteForm, st
         "pending": invitations.pending(found) if manages else (),
         "form": form,
     }
-    return own_page(request, "agenthost/console/tenant.html", context, status=status)
+    return tenant_page(request, by, found, "members", "agenthost/console/members.html", context, status=status)
