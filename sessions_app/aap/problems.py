@@ -161,6 +161,7 @@ TABLE: Mapping[type[errors.DomainError], Callable[[Any], Problem]] = {
     errors.TokenLimited: lambda error: Problem(403, _sentence(str(error))),
     errors.OriginRefused: lambda error: Problem(403, _sentence(str(error))),
     errors.TokenNotFound: _always(404, "There is no such token."),
+    errors.KeyNotFound: _always(404, "There is no such key."),
     errors.WebhookNotFound: _always(404, "There is no such webhook or delivery."),
     errors.SessionNotFound: _always(404, "There is no such session."),
     errors.HistoryKindUndeclared: _history_kind_undeclared,

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, time
 from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
 from django.db.models import QuerySet
-from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import path
-from django.utils import timezone
 from django.utils.decorators import method_decorator
 from django.views.decorators.debug import sensitive_variables
 
 from sessions_app.accounts.people import account, actor, address
-from sessions_app.admin.fields import LIFETIMES, OVERLAPS, AgentsField, LimitsForm, ScopesField, offer_agents
 from sessions_app.admin.filters import Field, FilterForm, of_tenant, tenant_field
 from sessions_app.admin.pages import OperatorAdmin, badge
 from sessions_app.admin.tenants import chosen_again
@@ -26,71 +22,32 @@ from sessions_app.core.tenancy import keys, quotas, rights
 from sessions_app.core.tenancy.rights import Account, Right
 from sessions_app.core.turns import refusals
 from sessions_app.models import ApiKey, Tenant
+from sessions_app.presentation.fields import OVERLAPS, LimitsForm
+from sessions_app.presentation.key_forms import NewKeyForm, RotateForm
 
 
-class IssueForm(LimitsForm):
+class IssueForm(NewKeyForm):
     tenant = forms.ModelChoiceField(Tenant.objects.none())
-    name = forms.CharField(max_length=200, help_text="The purpose of the key, shown in lists and in the audit log.")
-    scopes = ScopesField(initial=["meta:read", "sessions:read", "sessions:write"])
-    expires = forms.ChoiceField(
-        choices=[(value, text) for value, (text, _) in LIFETIMES.items()], required=False, initial="90d", label="Expires"
-    )
-    expires_on = forms.DateField(
-        required=False,
-        label="or at the end of this day",
-        widget=forms.DateInput(attrs={"type": "date"}),
-        help_text="In UTC. A day given here replaces the choice above.",
-    )
-    allowed_agents = AgentsField(help_text="None checked: every agent that the tenant may use.")
 
     def __init__(self, by: Account, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         tenants = self.fields["tenant"]
         assert isinstance(tenants, forms.ModelChoiceField)
         tenants.queryset = rights.of_staff(by, Right.MANAGE_KEYS, Tenant.objects.order_by("slug"), "pk")
-        offer_agents(self)
-
-    def clean_expires_on(self) -> datetime | None:
-        chosen = self.cleaned_data["expires_on"]
-        if chosen is None:
-            return None
-        end = datetime.combine(chosen, time(23, 59, 59), UTC)
-        if end <= timezone.now():
-            raise forms.ValidationError("This day is in the past.")
-        return end
-
-    @property
-    def expires_at(self) -> datetime | None:
-        on: datetime | None = self.cleaned_data["expires_on"]
-        _, lifetime = LIFETIMES[self.cleaned_data["expires"]]
-        return on or (None if lifetime is None else timezone.now() + lifetime)
-
-
-class RotateForm(forms.Form):
-    overlap = forms.ChoiceField(
-        choices=[(value, text) for value, (text, _) in OVERLAPS.items()], initial="1d", label="The old key expires"
-    )
+        self.order_fields(["tenant"])
 
 
 class KeyFilters(FilterForm):
     names = ("tenant", "state")
 
     def fields(self) -> list[Field]:
-        states = [(state, state) for state in ("active", "expired", "revoked")]
+        states = [(state, state) for state in keys.STATES]
         return [tenant_field(self.request), Field("state", "State", "select", states)]
 
     def apply(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
         if name == "tenant":
             return of_tenant(rows, value)
-        match value:
-            case "active":
-                return rows.filter(keys.active())
-            case "expired":
-                return rows.filter(revoked_at=None, expires_at__lte=Now())
-            case "revoked":
-                return rows.exclude(revoked_at=None)
-            case _:
-                return rows
+        return keys.in_state(rows, value)
 
 
 @admin.register(ApiKey)

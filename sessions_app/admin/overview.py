@@ -9,13 +9,13 @@ from typing import Literal, cast, get_args
 from django.http import HttpRequest
 
 from sessions_app.accounts.people import account
-from sessions_app.admin import charts
-from sessions_app.admin.charts import Chart, Line
 from sessions_app.core import figures
 from sessions_app.core.figures import Attention, Point, Range, Series, histograms
 from sessions_app.core.tenancy import rights
 from sessions_app.core.tenancy.rights import Right
 from sessions_app.models import Tenant
+from sessions_app.presentation import charts
+from sessions_app.presentation.charts import Chart, Line
 
 RANGES: dict[Range, str] = {"hour": "Last hour", "day": "Last day", "week": "Last week"}
 _BUSIEST = 6

@@ -12,7 +12,6 @@ from django.urls import path
 
 from sessions_app.accounts.people import account, actor, address
 from sessions_app.admin import reasons
-from sessions_app.admin.content import blocks, cut, pretty
 from sessions_app.admin.pages import OperatorAdmin
 from sessions_app.core import turns
 from sessions_app.core.log import journal
@@ -20,6 +19,7 @@ from sessions_app.core.sessions import deleting, model_input
 from sessions_app.core.tenancy import rights, transcript_access
 from sessions_app.core.tenancy.rights import Right
 from sessions_app.models import LIVE_STATES, Session, Turn
+from sessions_app.presentation.content import blocks, cut, pretty
 
 if TYPE_CHECKING:
     _Pages = OperatorAdmin[Session]

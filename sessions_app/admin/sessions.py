@@ -14,7 +14,7 @@ from django.utils.text import Truncator
 
 from agents_app import registry
 from sessions_app.accounts.people import account, actor, address
-from sessions_app.admin import reasons, transcript
+from sessions_app.admin import reasons
 from sessions_app.admin.filters import Field, FilterForm, of_tenant, since, tenant_field, until
 from sessions_app.admin.pages import ReadOnlyAdmin, badge
 from sessions_app.admin.session_pages import SessionPages
@@ -22,6 +22,7 @@ from sessions_app.core.records import search_index
 from sessions_app.core.tenancy import rights, transcript_access
 from sessions_app.core.tenancy.rights import Right
 from sessions_app.models import LIVE_STATES, ApiKey, Session, Tenant, Turn
+from sessions_app.presentation import transcript
 
 _IDLE = "idle"
 _SEARCH_SECONDS = 5.0

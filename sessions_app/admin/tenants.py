@@ -16,7 +16,6 @@ from django.views.decorators.debug import sensitive_variables
 
 from sessions_app.accounts import mail
 from sessions_app.accounts.people import account, actor, address
-from sessions_app.admin.fields import AgentsField, offer_agents, tenant_help_texts
 from sessions_app.admin.pages import OperatorAdmin, badge
 from sessions_app.core import turns
 from sessions_app.core.base.errors import NotPossible
@@ -24,6 +23,7 @@ from sessions_app.core.tenancy import invitations, keys, members, quotas, rights
 from sessions_app.core.tenancy.rights import Right
 from sessions_app.core.turns import refusals
 from sessions_app.models import Role, Tenant
+from sessions_app.presentation.fields import AgentsField, offer_agents, tenant_help_texts
 
 _SUSPENSION = (
     "All keys of the tenant are refused from now on, and its running turns are cancelled. "

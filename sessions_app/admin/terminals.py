@@ -13,7 +13,6 @@ from django.urls import path
 
 from agents_app.tools.commands.excerpt import Cleaner
 from sessions_app.accounts.people import actor, address
-from sessions_app.admin.content import Excerpt
 from sessions_app.admin.filters import Field, FilterForm, of_tenant, tenant_field
 from sessions_app.admin.pages import ReadOnlyAdmin, badge
 from sessions_app.core.log import journal
@@ -24,6 +23,7 @@ from sessions_app.core.terminals.screen import Part, Screen
 from sessions_app.core.terminals.state import read_screen
 from sessions_app.core.terminals.types import Claim
 from sessions_app.models import Session, Terminal, TerminalScreen, TerminalState, Workspace
+from sessions_app.presentation.content import Excerpt
 
 OUTPUT_SHOWN = 20_000
 """Characters of one command's output: the last ones."""

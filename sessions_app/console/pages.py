@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from django import forms
 from django.http import HttpRequest, HttpResponse
 
 from sessions_app.accounts.people import own_page
@@ -35,3 +36,22 @@ def tenant_page(
         "navigation": navigation.links(by, tenant, section),
     }
     return own_page(request, template, {**frame, **context}, status=status)
+
+
+def confirm_page(
+    request: HttpRequest,
+    by: Account,
+    tenant: Tenant,
+    section: str,
+    *,
+    title: str,
+    text: str,
+    button: str,
+    back: str,
+    form: forms.Form | None = None,
+    danger: bool = False,
+    status: int = 200,
+) -> HttpResponse:
+    """The page that asks before an action, with the fields that it needs. Its button posts to the page's own address."""
+    context = {"title": title, "text": text, "button": button, "back": back, "form": form, "danger": danger}
+    return tenant_page(request, by, tenant, section, "agenthost/console/confirm.html", context, status)

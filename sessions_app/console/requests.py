@@ -21,6 +21,7 @@ STATUSES: Mapping[type[errors.DomainError], int] = {
     errors.ReasonNeeded: 422,
     errors.TenantNotFound: 404,
     errors.MemberNotFound: 404,
+    errors.KeyNotFound: 404,
     errors.SessionNotFound: 404,
     errors.NotPossible: 409,
 }

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from django.urls import path
 
-from sessions_app.console import members, start
+from sessions_app.console import keys, members, start
 
 app_name = "console"
 
 urlpatterns = [
     path("", start.home, name="home"),
     path("<slug:slug>/", start.tenant, name="tenant"),
+    path("<slug:slug>/keys/", keys.index, name="keys"),
+    path("<slug:slug>/keys/new/", keys.new, name="new_key"),
+    path("<slug:slug>/keys/<int:number>/", keys.one, name="key"),
+    path("<slug:slug>/keys/<int:number>/limits/", keys.limits, name="key_limits"),
+    path("<slug:slug>/keys/<int:number>/rotate/", keys.rotate, name="rotate_key"),
+    path("<slug:slug>/keys/<int:number>/revoke/", keys.revoke, name="revoke_key"),
     path("<slug:slug>/members/", members.tenant, name="members"),
     path("<slug:slug>/invite/", members.invite, name="invite"),
     path("<slug:slug>/invitations/<int:invitation_id>/withdraw/", members.withdraw, name="withdraw"),

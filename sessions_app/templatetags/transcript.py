@@ -8,9 +8,9 @@ from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from sessions_app.admin.markdown import render
-from sessions_app.admin.transcript import turn_text
 from sessions_app.models import Turn
+from sessions_app.presentation.markdown import render
+from sessions_app.presentation.transcript import turn_text
 
 register = template.Library()
 

@@ -124,6 +124,12 @@ class TokenNotFound(DomainError):
     code = "token_not_found"
 
 
+class KeyNotFound(DomainError):
+    """The tenant has no such API key. Another tenant's key gives the same error."""
+
+    code = "key_not_found"
+
+
 class WebhookNotFound(DomainError):
     """The tenant has no such webhook or delivery."""
 

@@ -17,13 +17,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import DatabaseError, connection, transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
 from sessions_app.core.base import raw_sql
 from sessions_app.core.base.caller import NO_LIMITS, SCOPES, Caller, Limits, allowed_by_both
-from sessions_app.core.base.errors import Fault, InvalidInput, NotAuthenticated
+from sessions_app.core.base.errors import Fault, InvalidInput, KeyNotFound, NotAuthenticated
 from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.tenancy import audit, known_callers, quotas
 from sessions_app.models import ApiKey, Tenant
@@ -253,6 +253,38 @@ def rotate(key: ApiKey, overlap: timedelta, *, actor: str, address: str = "") ->
         _record(audit.Action.KEY_ISSUED, issued.key, actor, address, f"{_rights(issued.key)}; replaces {old.prefix}…")
     key.refresh_from_db(fields=["expires_at"])
     return issued
+
+
+# --- for lists ---------------------------------------------------------------------------------------
+
+STATES = ("active", "expired", "revoked")
+
+
+def of_tenant(tenant: int, *, state: str = "", before: int | None = None, most: int = 50) -> list[ApiKey]:
+    """The tenant's keys, the newest first, without those under which members act. ``before``: only smaller row numbers."""
+    rows = in_state(ApiKey.objects.filter(tenant_id=tenant, member=None), state).order_by("-pk")
+    return list((rows if before is None else rows.filter(pk__lt=before))[:most])
+
+
+def find(tenant: int, number: int) -> ApiKey:
+    """KeyNotFound if the tenant has no key with this row number."""
+    found = ApiKey.objects.select_related("tenant", "rotated_from").filter(tenant_id=tenant, member=None, pk=number).first()
+    if found is None:
+        raise KeyNotFound
+    return found
+
+
+def in_state(rows: QuerySet[ApiKey], state: str) -> QuerySet[ApiKey]:
+    """Those of the rows that are in this state; all rows for a state that does not exist."""
+    match state:
+        case "active":
+            return rows.filter(active())
+        case "expired":
+            return rows.filter(revoked_at=None, expires_at__lte=Now())
+        case "revoked":
+            return rows.exclude(revoked_at=None)
+        case _:
+            return rows
 
 
 def active(path: str = "") -> Q:

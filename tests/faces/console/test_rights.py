@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import get_resolver, reverse
 
-from sessions_app.core.tenancy import invitations
+from sessions_app.core.tenancy import invitations, keys
 from sessions_app.core.tenancy.rights import RIGHTS, Right
 from sessions_app.models import Member, Role, Staff, StaffRole, Tenant
 
@@ -45,8 +45,23 @@ def _invitation(tenant: Tenant) -> Values:
     return {"invitation_id": invitations.issue(tenant, Role.READER, actor="x", address="").invitation.pk}
 
 
+def _key(tenant: Tenant) -> Values:
+    issued = keys.issue(tenant, name="app", scopes=["meta:read"], expires_at=None, allowed_agents=None, actor="x")
+    return {"number": issued.key.pk}
+
+
 RULES: dict[tuple[str, str], Rule] = {
     ("tenant", "get"): Rule(Right.SEE_TENANT),
+    ("keys", "get"): Rule(Right.SEE_KEYS),
+    ("new_key", "get"): Rule(Right.MANAGE_KEYS),
+    ("new_key", "post"): Rule(Right.MANAGE_KEYS, 200, fields={"name": "mine", "scopes": ["meta:read"], "expires": "7d"}),
+    ("key", "get"): Rule(Right.SEE_KEYS, 200, _key),
+    ("key_limits", "get"): Rule(Right.MANAGE_KEYS, 200, _key),
+    ("key_limits", "post"): Rule(Right.MANAGE_KEYS, 302, _key, {"max_sessions": "5"}),
+    ("rotate_key", "get"): Rule(Right.MANAGE_KEYS, 200, _key),
+    ("rotate_key", "post"): Rule(Right.MANAGE_KEYS, 200, _key, {"overlap": "1h"}),
+    ("revoke_key", "get"): Rule(Right.MANAGE_KEYS, 200, _key),
+    ("revoke_key", "post"): Rule(Right.MANAGE_KEYS, 302, _key),
     ("members", "get"): Rule(Right.SEE_MEMBERS),
     ("invite", "post"): Rule(Right.MANAGE_MEMBERS, fields={"role": "reader"}),
     ("withdraw", "post"): Rule(Right.MANAGE_MEMBERS, 302, _invitation),

@@ -121,6 +121,7 @@ NOT_IN_COMMANDS: frozenset[type[errors.DomainError]] = frozenset(
         errors.InvitationUnusable,
         errors.OriginRefused,
         errors.TokenNotFound,
+        errors.KeyNotFound,
         errors.WebhookNotFound,
     }
 )

@@ -15,7 +15,6 @@ from django.db.models import Case, Count, F, Q, QuerySet, Sum, TextField, Value,
 from django.db.models.functions import Length
 
 from agents_app import exact_json, registry
-from sessions_app.admin.content import TEXT_SHOWN, Block, Excerpt, blocks, cut, tool_names
 from sessions_app.core.base import sealing
 from sessions_app.core.records import file_edits, options, session_settings
 from sessions_app.models import (
@@ -30,6 +29,7 @@ from sessions_app.models import (
     Turn,
     TurnState,
 )
+from sessions_app.presentation.content import TEXT_SHOWN, Block, Excerpt, blocks, cut, tool_names
 
 MESSAGES_A_PAGE = 100
 LOADED_AT_MOST = 200_000

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions_app.admin.content import IMAGE_SHOWN, TEXT_SHOWN, Block, blocks, cut, pretty
+from sessions_app.presentation.content import IMAGE_SHOWN, TEXT_SHOWN, Block, blocks, cut, pretty
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

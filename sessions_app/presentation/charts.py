@@ -172,3 +172,14 @@ def seconds(value: float) -> str:
 def money(nano: float) -> str:
     value = nano / 10**9
     return f"{value:,.2f}" if value >= 1 or value == 0 else f"{value:.4f}"
+
+
+def exact(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def byte_count(value: float) -> str:
+    for size, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value:.0f} bytes"

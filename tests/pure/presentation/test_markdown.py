@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as some
 
-from sessions_app.admin import markdown
+from sessions_app.presentation import markdown
 
 ALLOWED = {
     "p", "ul", "ol", "li", "blockquote", "em", "strong", "s", "table", "thead", "tbody", "tr", "th", "td", "br", "hr",

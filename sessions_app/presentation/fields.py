@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -50,9 +50,9 @@ class AgentsField(forms.MultipleChoiceField):
         kwargs.setdefault("label", "Allowed agents")
         super().__init__(**kwargs)
 
-    def offer(self, also: Iterable[str] | None = None) -> None:
-        """Offer the server's current agents, and stored names whose agent no longer exists."""
-        agents = registry.agents()
+    def offer(self, also: Iterable[str] | None = None, only: Collection[str] | None = None) -> None:
+        """Offer the server's current agents, and stored names whose agent no longer exists. ``only``: None for all agents."""
+        agents = {name: spec for name, spec in registry.agents().items() if only is None or name in only}
         gone = [name for name in also or () if name not in agents]
         self.choices = [(name, f"{spec.title} ({name})" if spec.title else name) for name, spec in agents.items()] + [
             (name, f"{name} (not on this server now)") for name in gone
@@ -109,8 +109,8 @@ def tenant_help_texts() -> dict[str, str]:
     }
 
 
-def offer_agents(form: forms.BaseForm, also: Iterable[str] | None = None) -> None:
+def offer_agents(form: forms.BaseForm, also: Iterable[str] | None = None, only: Collection[str] | None = None) -> None:
     """Fill the choices of ``allowed_agents`` when a form is created, because the agents file is loaded after this module."""
     field = form.fields["allowed_agents"]
     assert isinstance(field, AgentsField)
-    field.offer(also)
+    field.offer(also, only)

@@ -1,0 +1,1 @@
+"""What the pages of admin and console share: charts, Markdown, transcripts and form fields."""

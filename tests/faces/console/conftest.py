@@ -1,0 +1,37 @@
+"""A tenant and clients of its members."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from sessions_app.models import Member, Role, Tenant
+
+As = Callable[..., Client]
+
+
+@pytest.fixture
+def acme(transactional_db: None) -> Tenant:
+    return Tenant.objects.create(slug="acme")
+
+
+@pytest.fixture
+def as_role(acme: Tenant) -> As:
+    """A client that is signed in as a new member: ``as_role(Role.OWNER)``."""
+
+    def signed_in(role: Role, name: str = "", tenant: Tenant | None = None) -> Client:
+        user = User.objects.create_user(name or str(role))
+        Member.objects.create(tenant=tenant or acme, user=user, role=role)
+        client = Client(REMOTE_ADDR="192.0.2.1")
+        client.force_login(user)
+        return client
+
+    return signed_in
+
+
+def text(response: Any) -> str:
+    return str(response.content.decode())
