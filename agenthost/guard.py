@@ -27,7 +27,7 @@ from agenthost.edge import bodies, proxies
 from agenthost.observability import log_cheaply
 from sessions_app.aap import problems
 from sessions_app.aap.problems import Problem
-from sessions_app.core.base import log_context
+from sessions_app.core.base import client_address, log_context
 from sessions_app.core.tenancy import admission
 from sessions_app.core.tenancy.credentials import looks_valid
 
@@ -111,7 +111,9 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request_id = request_id_of(scope)
-        scope["agenthost"] = {"request_id": request_id, "address": proxies.client_of(scope)}
+        address = proxies.client_of(scope)
+        scope["agenthost"] = {"request_id": request_id, "address": address}
+        client_address.current.set(address)
         log_context.bind(request=request_id)
         most = settings.AGENTHOST_MAX_BODY_BYTES if is_protocol(scope["path"]) else PAGE_BODY_BYTES
         has_arrived = scope["extensions"][HAS_BODY]["call"] if HAS_BODY in scope.get("extensions", ()) else lambda: False

@@ -429,6 +429,7 @@ AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"], "ip_address"]
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_ENABLE_ADMIN = AXES_VERBOSE = False
 # Whether staff give a reason before they read a transcript.
+AGENTHOST_AUDIT_API_READS = env.boolean("AGENTHOST_AUDIT_API_READS", default=True)
 AGENTHOST_TRANSCRIPT_REASON = env.boolean("AGENTHOST_TRANSCRIPT_REASON", default=False)
 # AAP's paths have no trailing slash (A1); the admin handles its own.
 APPEND_SLASH = False

@@ -15,7 +15,7 @@ from agenthost.guard import Application, Message, Receive, Scope, Send, is_allow
 from agenthost.websocket import OWNER
 from sessions_app.aap import problems
 from sessions_app.aap.problems import Problem
-from sessions_app.core.base import log_context
+from sessions_app.core.base import client_address, log_context
 
 log = logging.getLogger(__name__)
 access_log = logging.getLogger("agenthost.access")
@@ -31,7 +31,9 @@ class WebSocketGuard:
         inner = dict(scope)
         scope["query_string"] = b""
         request_id = request_id_of(scope)
-        inner["agenthost"] = {"request_id": request_id, "address": proxies.client_of(scope)}
+        address = proxies.client_of(scope)
+        inner["agenthost"] = {"request_id": request_id, "address": address}
+        client_address.current.set(address)
         started = time.monotonic()
         status = 0
 

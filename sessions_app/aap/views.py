@@ -37,7 +37,8 @@ from sessions_app.core.log import journal
 from sessions_app.core.records import stored_messages
 from sessions_app.core.records.stored_messages import Line
 from sessions_app.core.sessions import creating, deleting, listing
-from sessions_app.core.tenancy import access, agents, key_watch, quotas, usage_entries
+from sessions_app.core.tenancy import access, agents, api_audit, key_watch, quotas, usage_entries
+from sessions_app.core.tenancy.audit import Action
 from sessions_app.core.tenancy.key_watch import Slot
 from sessions_app.core.tenancy.quotas import Quota
 from sessions_app.core.turns import Accepted
@@ -213,6 +214,7 @@ class EventStream(Endpoint):
         caller = caller_of(request)
         session = session_of(caller, session_id)
         mode = v3.joining_mode(request.GET, _spec_if_any(caller, session))
+        api_audit.read(caller, Action.TRANSCRIPT_READ, f"session {session.public_id}")
         with stream_slot(caller) as slot:
             return self._joined(request, slot, session, mode)
 
@@ -300,6 +302,7 @@ def history_document(caller: Caller, session: Session, kind: HistoryKind) -> Doc
     if spec is not None and kind not in spec.history:
         raise HistoryKindUndeclared(kind)
     byte_budget.reserve(usage_entries.bytes_of_session(session))
+    api_audit.read(caller, Action.TRANSCRIPT_READ, f"session {session.public_id}")
     return v3.history(kind, stored_messages.read(session, kind))
 
 

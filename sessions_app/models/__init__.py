@@ -15,6 +15,7 @@ from sessions_app.models.inbox import DeferredModel, PendingKind, PendingMessage
 from sessions_app.models.installation import InstallationMark
 from sessions_app.models.journal import Event, JournalGap, Pruned, SessionTail, TenantCounter
 from sessions_app.models.key import ApiKey
+from sessions_app.models.key_address import KeyAddress
 from sessions_app.models.listing import AgentListing, ShownListing
 from sessions_app.models.message import Message, Origin
 from sessions_app.models.model_use import ModelUse, ModelUsePurpose
@@ -67,6 +68,7 @@ __all__ = [
     "InstallationMark",
     "Invitation",
     "JournalGap",
+    "KeyAddress",
     "Measure",
     "Member",
     "Message",

@@ -21,7 +21,8 @@ from sessions_app.core.base.errors import PositionPruned, SessionNotFound, Termi
 from sessions_app.core.base.events import Kind
 from sessions_app.core.log.journal.types import Event
 from sessions_app.core.records import addresses
-from sessions_app.core.tenancy import agent_listings
+from sessions_app.core.tenancy import agent_listings, api_audit
+from sessions_app.core.tenancy.audit import Action
 
 if TYPE_CHECKING:
     from sessions_app.ahp.transport.connection import Connection
@@ -147,6 +148,11 @@ def replay(version: Version, caller: Caller, client: str, resources: Sequence[Re
     redefined = frozenset().union(*(agents_redefined(event) for event in read.events if event.session == root))
     if any(resource.channel.agent in redefined for resource in resources):
         return None
+    for resource in resources:
+        if resource.session is not None:
+            api_audit.read(caller, Action.TRANSCRIPT_READ, f"session {resource.session.public_id}")
+        elif resource.terminal is not None:
+            api_audit.read(caller, Action.TERMINAL_READ, f"terminal {resource.terminal.public_id}")
     last_count = max((event.seq for event in read.events if event.kind == Kind.ACTIVE_SESSIONS_CHANGED), default=-1)
     envelopes: list[str] = []
     for event in read.events:

@@ -25,7 +25,8 @@ from sessions_app.core.base.errors import ContentNotFound, SessionNotFound
 from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.records import addresses
-from sessions_app.core.tenancy import usage_entries
+from sessions_app.core.tenancy import api_audit, usage_entries
+from sessions_app.core.tenancy.audit import Action
 from sessions_app.models import FileVersion, Measure, Session, SessionDiffs
 from sessions_app.workspace import paths
 
@@ -129,6 +130,7 @@ def content(caller: Caller, session_uri: str, name: str) -> bytes:
     if size is None:
         raise ContentNotFound
     byte_budget.reserve(3 * size)
+    api_audit.read(caller, Action.TRANSCRIPT_READ, f"session {session.public_id}")
     data = found.values_list("content", flat=True).first()
     if data is None:
         raise ContentNotFound

@@ -21,6 +21,8 @@ from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.content import UNSTORABLE
 from sessions_app.core.base.errors import ContentNotFound, SessionNotFound
 from sessions_app.core.records import addresses
+from sessions_app.core.tenancy import api_audit
+from sessions_app.core.tenancy.audit import Action
 from sessions_app.models import CallState, Session, ToolCall
 
 PREFIX = "result-"
@@ -47,6 +49,7 @@ def read(caller: Caller, session_uri: str, name: str) -> tuple[bytes, str]:
     call, index = (unquote(found[2]), int(found[1])) if found is not None else ("", 0)
     if UNSTORABLE.search(call) or name != name_of(call, index):
         raise ContentNotFound
+    api_audit.read(caller, Action.TRANSCRIPT_READ, f"session {session.public_id}")
     blocks = blocks_of(_result(session, call))
     if index >= len(blocks):
         raise ContentNotFound

@@ -15,7 +15,7 @@ from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import NewEvent
 from sessions_app.core.records import addresses
-from sessions_app.core.tenancy import access, audit, usage_entries
+from sessions_app.core.tenancy import access, api_audit, audit, usage_entries
 from sessions_app.core.terminals import disposing as terminals
 from sessions_app.models import LIVE_STATES, DeferredModel, OptionValue, PendingMessage, Session, SessionClient, Turn
 
@@ -24,12 +24,7 @@ def delete(caller: Caller, row: Session) -> None:
     """Delete a session: it disappears at once, and its live turn stops. Housekeeping removes its rows later."""
     with journal.transaction() as tx:
         session = access.lock_session(caller, row)
-        audit.record(
-            actor=f"key:{caller.key_prefix}",
-            action=audit.Action.SESSION_DELETED,
-            target=f"session {session.public_id}",
-            tenant_id=session.tenant_id,
-        )
+        api_audit.record(caller, audit.Action.SESSION_DELETED, f"session {session.public_id}")
         stopped = _delete(tx, session)
     turns.tell_worker(stopped)
 

@@ -25,7 +25,8 @@ from sessions_app.core.records import clients, options, seed_turns, session_sett
 from sessions_app.core.records.seed_turns import SeedTurn
 from sessions_app.core.sessions import entries
 from sessions_app.core.sessions.entries import SessionEntry
-from sessions_app.core.tenancy import access, agent_listings, usage_entries
+from sessions_app.core.tenancy import access, agent_listings, api_audit, usage_entries
+from sessions_app.core.tenancy.audit import Action
 from sessions_app.core.turns import stopping
 from sessions_app.models import (
     LIVE_STATES,
@@ -145,6 +146,7 @@ class Page:
 
 def read(caller: Caller, session: Session, turns: int = 200) -> SessionState:
     """The session with its newest ended turns. SessionNotFound if it was deleted meanwhile."""
+    api_audit.read(caller, Action.TRANSCRIPT_READ, f"session {session.public_id}")
     with journal.snapshot():
         seq, _ = journal.counter_and_sessions(caller.tenant)
         session = access.session_of_row(caller, session.pk)
@@ -155,6 +157,7 @@ def read(caller: Caller, session: Session, turns: int = 200) -> SessionState:
 
 def page(caller: Caller, session: Session, before: str | None, limit: int) -> Page:
     """Ended turns before the turn ``before``, or the newest ones. TurnUnknown if there is no such turn."""
+    api_audit.read(caller, Action.TRANSCRIPT_READ, f"session {session.public_id}")
     with journal.snapshot():
         session = access.session_of_row(caller, session.pk)
         found = _ended(session, before, limit)

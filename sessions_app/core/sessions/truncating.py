@@ -14,7 +14,8 @@ from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import NewEvent
 from sessions_app.core.records import dispatches, history, seed_turns, summary_queue
 from sessions_app.core.records.dispatches import Dispatched
-from sessions_app.core.tenancy import access
+from sessions_app.core.tenancy import access, api_audit
+from sessions_app.core.tenancy.audit import Action
 from sessions_app.models import LIVE_STATES, Message, Session, Turn
 
 
@@ -53,6 +54,8 @@ def truncate(caller: Caller, session: Session, turn: str | None, *, dispatched: 
             if stopped is not None:
                 _cut(session, *kept)
             summary_queue.remove(session)
+            kept_text = "all turns" if turn is None else f"what followed turn {turn}"
+            api_audit.record(caller, Action.SESSION_TRUNCATED, f"session {session.public_id}", kept_text)
         happening = Happening(Kind.HISTORY_CUT, {"turn": turn, "found": kept is not None})
         tx.append(NewEvent(session.tenant_id, session.pk, dispatches.with_origin(happening, dispatched)))
     turns.tell_worker(stopped)

@@ -30,10 +30,12 @@ class Action(StrEnum):
     KEY_REVOKED = "key_revoked"
     KEY_CHANGED = "key_changed"
     KEY_ROTATED = "key_rotated"
+    KEY_USED_FROM_NEW_ADDRESS = "key_used_from_new_address"
     INSTALLATION_KEYS_ACCEPTED = "installation_keys_accepted"
     AUDIT_EXPORTED = "audit_exported"
     AUDIT_PRUNED = "audit_pruned"
     SESSION_DELETED = "session_deleted"
+    SESSION_TRUNCATED = "session_truncated"
     TRANSCRIPT_READ = "transcript_read"
     WORKSPACE_READ = "workspace_read"
     WORKSPACE_REMOVED = "workspace_removed"
@@ -136,18 +138,31 @@ def record(
     detail: str = "",
 ) -> AuditRecord:
     """Write one row. Names too long for their column are cut: the audit must not make an action fail."""
+    row = _signed(uuid.uuid4(), tenant_id if tenant is None else tenant.pk, actor, action, target, address, detail)
+    row.save(force_insert=True)
+    return row
+
+
+def record_once(uid: uuid.UUID, *, actor: str, action: Action, target: str, tenant_id: int, address: str, detail: str) -> None:
+    """Write one row, unless there is one with this unique id already."""
+    row = _signed(uid, tenant_id, actor, action, target, address, detail)
+    AuditRecord.objects.bulk_create([row], ignore_conflicts=True)
+
+
+def _signed(
+    uid: uuid.UUID, tenant: int | None, actor: str, action: Action, target: str, address: str, detail: str
+) -> AuditRecord:
     row = AuditRecord(
-        tenant_id=tenant_id if tenant is None else tenant.pk,
+        tenant_id=tenant,
         at=timezone.now(),
         actor=actor[:200],
         action=action.value,
         target=target[:300],
         address=address[:64],
         detail=detail,
-        uid=uuid.uuid4(),
+        uid=uid,
     )
     row.mac = audit_keys.mac("record", values_of(row))
-    row.save(force_insert=True)
     return row
 
 

@@ -25,7 +25,7 @@ from sessions_app.core.base import raw_sql
 from sessions_app.core.base.caller import NO_LIMITS, SCOPES, Caller, Limits, allowed_by_both
 from sessions_app.core.base.errors import Fault, InvalidInput, KeyNotFound, NotAuthenticated
 from sessions_app.core.base.raw_sql import Statement
-from sessions_app.core.tenancy import audit, known_callers, quotas
+from sessions_app.core.tenancy import audit, key_addresses, known_callers, quotas
 from sessions_app.models import ApiKey, Tenant
 
 log = logging.getLogger(__name__)
@@ -74,13 +74,15 @@ def authenticate(raw: str) -> Caller:
     if not looks_like_key(raw):
         raise NotAuthenticated
     digest = digest_of(raw)
-    if (known := known_callers.get(digest)) is not None:
+    if (known := known_callers.get(digest)) is not None and key_addresses.is_known(known.key):
         return known
     row = raw_sql.row(_BY_DIGEST, (SINCE_LAST_USE, digest))
     if row is None:
         known_callers.forget(digest)
         raise NotAuthenticated
     caller, update_due = caller_of(row)
+    if not key_addresses.is_known(caller.key):
+        key_addresses.note(caller.tenant, caller.key, caller.key_prefix)
     if update_due:
         update_last_used(caller.key, caller.key_prefix)
     else:

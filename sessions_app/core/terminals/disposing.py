@@ -12,14 +12,17 @@ from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import NewEvent
-from sessions_app.core.tenancy import usage_entries
+from sessions_app.core.tenancy import api_audit, usage_entries
+from sessions_app.core.tenancy.audit import Action
 from sessions_app.core.terminals import access, listing
 from sessions_app.models import CallState, Session, Terminal, TerminalScreen, ToolCall
 
 
 def dispose(caller: Caller, terminal: Terminal) -> None:
     with journal.transaction() as tx:
-        _dispose(tx, [access.lock(caller, terminal)])
+        row = access.lock(caller, terminal)
+        api_audit.record(caller, Action.TERMINAL_ENDED, f"terminal {row.public_id}")
+        _dispose(tx, [row])
 
 
 def dispose_of_session(tx: journal.Transaction, session: Session) -> None:

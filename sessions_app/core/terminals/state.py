@@ -10,6 +10,8 @@ from sessions_app.core.base import journal_keys
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import TerminalNotFound
 from sessions_app.core.log import journal
+from sessions_app.core.tenancy import api_audit
+from sessions_app.core.tenancy.audit import Action
 from sessions_app.core.terminals import access
 from sessions_app.core.terminals.screen import Screen
 from sessions_app.core.terminals.types import Claim
@@ -32,6 +34,7 @@ class TerminalView:
 
 def read(caller: Caller, terminal: Terminal) -> TerminalView:
     """The row, the stored screen, the later events and the counter, in one database snapshot."""
+    api_audit.read(caller, Action.TERMINAL_READ, f"terminal {terminal.public_id}")
     with journal.snapshot():
         row = access.visible(caller).filter(pk=terminal.pk).first()
         if row is None:

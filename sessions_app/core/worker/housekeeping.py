@@ -18,7 +18,7 @@ from sessions_app.core.base.session_locks import Lock, SessionLocks
 from sessions_app.core.log import journal
 from sessions_app.core.records import database_checks, dispatches, idempotency, live_workers, search_index
 from sessions_app.core.sessions import connections
-from sessions_app.core.tenancy import audit_chain, model_use, tokens, usage_entries, webhooks
+from sessions_app.core.tenancy import audit_chain, key_addresses, model_use, tokens, usage_entries, webhooks
 from sessions_app.core.terminals import services as terminals
 from sessions_app.core.worker import retention, tenant_deletion
 from sessions_app.core.worker.removing import BATCH, remove_session
@@ -154,6 +154,7 @@ _STEPS: Sequence[tuple[str, Callable[[], object]]] = (
     ("connections", partial(connections.forget_dead, _DEAD_AFTER)),
     ("idempotency", idempotency.delete_old),
     ("short-lived tokens", tokens.delete_old),
+    ("addresses of keys", key_addresses.delete_old),
     ("webhook deliveries", webhooks.delete_old),
     ("dispatches", partial(dispatches.delete_old, _DISPATCHES_KEPT)),
     ("audit", audit_chain.keep_up),

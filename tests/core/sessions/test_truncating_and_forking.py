@@ -13,7 +13,7 @@ from sessions_app.core.base.errors import TurnAlreadyRunning, TurnUnknown
 from sessions_app.core.records import history, options, stored_messages
 from sessions_app.core.sessions import deleting, entries, listing, state, truncating
 from sessions_app.core.sessions.creating import Fork
-from sessions_app.models import Compaction, Message, Session, Turn
+from sessions_app.models import AuditRecord, Compaction, Message, Session, Turn
 from tests.core import tools
 from tests.core.client_actions import SEED, ends, make, put, said, start, state_of, waiting_call
 from tests.core.conftest import World, wait_for
@@ -58,6 +58,9 @@ def test_cut_turns_leave_every_history_and_the_models_input(alice: World, start_
     assert answers(session) == ["answer 1", "answer 2"]
     assert [row.covers_through for row in Compaction.objects.all()] == [1]
     assert events(session, "history_cut") == [("history_cut", {"turn": "t2", "found": True})]
+    assert list(AuditRecord.objects.filter(action="session_truncated").values_list("detail", flat=True)) == [
+        "what followed turn t2"
+    ]
     Compaction.objects.all().delete()
     script = model.script([text("answer 4")])
     start(alice, session, script, "t4")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from sessions_app.core.tenancy import audit, tenants
 from sessions_app.models import AuditRecord, Tenant
+from tests.paths import ROOT
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -45,3 +48,9 @@ def test_every_action_fits_its_column() -> None:
     longest = AuditRecord._meta.get_field("action").max_length
     assert longest is not None
     assert all(len(action.value) <= longest for action in audit.Action)
+
+
+def test_the_page_about_the_audit_lists_every_kind_of_record_and_no_other() -> None:
+    page = (ROOT / "docs" / "audit.md").read_text()
+    kinds = page.partition("## Kinds of records")[2].partition("\n## ")[0]
+    assert sorted(re.findall(r"`([a-z_]+)`", kinds)) == sorted(action.value for action in audit.Action)

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from agents_app import registry
 from sessions_app.aap import urls
-from sessions_app.models import ApiKey, Tenant
+from sessions_app.models import ApiKey, AuditRecord, Tenant
 from tests.faces.aap.conftest import HELLO, PILOT, Person, key_of, positioned, problem, whole
 
 SESSION_ENDPOINTS = [
@@ -221,3 +221,37 @@ def test_a_session_whose_agent_was_removed_can_be_read_and_deleted_but_not_conti
         assert alice.delete(f"/sessions/{session}").status_code == 204
     with registry.use([PILOT]):
         problem(alice.get(f"/sessions/{session}"), 404)
+
+
+# --- what of it is in the audit ---
+
+
+def audited() -> list[tuple[str, str]]:
+    rows = AuditRecord.objects.filter(action__in=["transcript_read", "session_deleted"]).order_by("pk")
+    return list(rows.values_list("action", "target"))
+
+
+def test_reading_a_history_and_deleting_a_session_are_in_the_audit_and_a_turns_own_stream_is_not(alice: Person) -> None:
+    session = alice.create()
+    assert alice.turn(session).status_code == 200
+    assert alice.get(f"/sessions/{session}").status_code == 200
+    alice.cancel(session)
+    assert audited() == []
+    alice.history(session)
+    alice.history(session)
+    assert alice.get(f"/sessions/{session}/events/stream?stream=delta").status_code in (200, 204)
+    assert alice.delete(f"/sessions/{session}").status_code == 204
+    assert audited() == [("transcript_read", f"session {session}"), ("session_deleted", f"session {session}")]
+
+
+def test_joining_a_stream_is_in_the_audit(alice: Person) -> None:
+    session = alice.create()
+    assert alice.get(f"/sessions/{session}/events/stream?stream=delta").status_code == 204
+    assert audited() == [("transcript_read", f"session {session}")]
+
+
+def test_a_history_that_was_refused_is_not_in_the_audit(alice: Person, bob: Person) -> None:
+    session = alice.create()
+    problem(bob.get(f"/sessions/{session}/history"), 404)
+    problem(alice.get(f"/sessions/{session}/history?type=nonsense"), 400)
+    assert audited() == []

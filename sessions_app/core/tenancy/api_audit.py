@@ -1,0 +1,82 @@
+"""Audit records of what clients read and delete with keys.
+
+A read is recorded before its content is shown, once per thing, key and hour: its unique id is derived from these, so that all
+processes together write one row. A process remembers what it has recorded, and asks the database once per read of that kind.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from django.conf import settings
+from django.utils import timezone
+
+from sessions_app.core.base import client_address
+from sessions_app.core.base.caller import Caller
+from sessions_app.core.tenancy import audit
+from sessions_app.core.tenancy.audit import Action
+from sessions_app.models import ApiKey
+
+_NAMESPACE = uuid.UUID("9a3bb1d6-9d0c-4a67-93ac-1f1d6f2f6c1e")
+_MOST_KNOWN = 50_000
+_MOST_MEMBERS = 10_000
+_known: set[tuple[Action, str, int, bool, int]] = set()
+_members: dict[int, str] = {}
+
+
+def actor_of(caller: Caller) -> str:
+    """Who acts: a key, or the member of the tenant who has a short-lived token of the console."""
+    if caller.token:
+        if caller.key not in _members:
+            while len(_members) >= _MOST_MEMBERS:
+                _members.pop(next(iter(_members)), None)
+            name = ApiKey.objects.filter(pk=caller.key).values_list("member__username", flat=True).first()
+            _members[caller.key] = "" if name is None else audit.member(name)
+        if _members[caller.key]:
+            return _members[caller.key]
+    return f"key:{caller.key_prefix}"
+
+
+def read(caller: Caller, action: Action, target: str) -> None:
+    """Record that the caller reads something, at most once an hour. Call it before the content is read."""
+    if not settings.AGENTHOST_AUDIT_API_READS:
+        return
+    hour = int(timezone.now().timestamp() // 3600)
+    fact = (action, target, caller.key, bool(caller.token), hour)
+    if fact in _known:
+        return
+    uid = uuid.uuid5(_NAMESPACE, f"{caller.tenant} {action} {target} {caller.key} {bool(caller.token)} {hour}")
+    audit.record_once(
+        uid,
+        actor=actor_of(caller),
+        action=action,
+        target=target,
+        tenant_id=caller.tenant,
+        address=client_address.current.get(),
+        detail=_how(caller, "over the API; further reads within the hour are not recorded"),
+    )
+    if len(_known) >= _MOST_KNOWN:
+        _known.clear()
+    _known.add(fact)
+
+
+def record(caller: Caller, action: Action, target: str, detail: str = "") -> None:
+    """Record something else that a caller does, in the transaction of its change."""
+    audit.record(
+        actor=actor_of(caller),
+        action=action,
+        target=target,
+        tenant_id=caller.tenant,
+        address=client_address.current.get(),
+        detail=_how(caller, detail),
+    )
+
+
+def _how(caller: Caller, detail: str) -> str:
+    return "; ".join(filter(None, ("with a short-lived token" if caller.token else "", detail)))
+
+
+def forget_known() -> None:
+    """For tests: clear the caches, as in a new process."""
+    _known.clear()
+    _members.clear()
