@@ -54,3 +54,9 @@ def grouped(number: int) -> str:
 @register.filter
 def turn_state(turn: Turn) -> str:
     return turn_text(turn)
+
+
+@register.filter
+def words(name: str) -> str:
+    """A name of the code as words: ``key_issued`` is "key issued"."""
+    return name.replace("_", " ")

@@ -166,6 +166,11 @@ def _signed(
     return row
 
 
+def newest(tenant: Tenant, most: int) -> list[AuditRecord]:
+    """The tenant's newest records."""
+    return list(AuditRecord.objects.filter(tenant_id=tenant.pk).order_by("-id")[:most])
+
+
 def values_of(row: AuditRecord) -> list[str | int | None]:
     """The columns that the hash of a row covers."""
     at = row.at.astimezone(UTC).isoformat(timespec="microseconds")

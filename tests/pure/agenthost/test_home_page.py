@@ -14,6 +14,8 @@ def test_a_browser_is_shown_a_page_with_links() -> None:
     page = answer.content.decode()
     assert 'href="/docs/"' in page
     assert 'href="/admin/"' in page
+    assert "This server runs LLM agents" in page
+    assert 'href="/console/">Sign in to the console</a>' in page
     assert "default-src 'none'" in answer["Content-Security-Policy"]
 
 
