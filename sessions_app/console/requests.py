@@ -49,8 +49,13 @@ def for_members(
     return wrapped  # type: ignore[no-any-return]
 
 
+def status_and_text(error: errors.DomainError) -> tuple[int, str]:
+    """The status of an answer that reports an error, and what it says."""
+    status = next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
+    return status, _TEXTS.get(status) or f"{str(error)[:1].upper()}{str(error)[1:]}."
+
+
 def refusal(request: HttpRequest, error: errors.DomainError) -> HttpResponse:
     """The page that reports an error."""
-    status = next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
-    text = _TEXTS.get(status) or f"{str(error)[:1].upper()}{str(error)[1:]}."
+    status, text = status_and_text(error)
     return own_page(request, "agenthost/console/refusal.html", {"text": text}, status=status)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from sessions_app.console import keys, members, start
+from sessions_app.console import keys, members, playground, start
 
 app_name = "console"
 
@@ -18,6 +18,8 @@ urlpatterns = [
     path("<slug:slug>/keys/<int:number>/rotate/", keys.rotate, name="rotate_key"),
     path("<slug:slug>/keys/<int:number>/revoke/", keys.revoke, name="revoke_key"),
     path("<slug:slug>/members/", members.tenant, name="members"),
+    path("<slug:slug>/playground/", playground.page, name="playground"),
+    path("<slug:slug>/playground/token/", playground.token, name="playground_token"),
     path("<slug:slug>/invite/", members.invite, name="invite"),
     path("<slug:slug>/invitations/<int:invitation_id>/withdraw/", members.withdraw, name="withdraw"),
     path("<slug:slug>/members/<int:member_id>/", members.change, name="member"),

@@ -52,6 +52,9 @@ def _key(tenant: Tenant) -> Values:
 
 RULES: dict[tuple[str, str], Rule] = {
     ("tenant", "get"): Rule(Right.SEE_TENANT),
+    ("playground", "get"): Rule(Right.READ_TRANSCRIPTS),
+    # Without the header that browsers send.
+    ("playground_token", "post"): Rule(Right.READ_TRANSCRIPTS, 409),
     ("keys", "get"): Rule(Right.SEE_KEYS),
     ("new_key", "get"): Rule(Right.MANAGE_KEYS),
     ("new_key", "post"): Rule(Right.MANAGE_KEYS, 200, fields={"name": "mine", "scopes": ["meta:read"], "expires": "7d"}),
