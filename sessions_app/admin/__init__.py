@@ -3,9 +3,9 @@
 from django.contrib import admin
 
 from sessions_app.accounts.people import account
-from sessions_app.admin import accounts, audit, keys, model_use, sessions, tenants, terminals, webhooks, workspaces
+from sessions_app.admin import accounts, audit, deletions, keys, model_use, sessions, tenants, terminals, webhooks, workspaces
 
-__all__ = ["accounts", "audit", "keys", "model_use", "sessions", "tenants", "terminals", "webhooks", "workspaces"]
+__all__ = ["accounts", "audit", "deletions", "keys", "model_use", "sessions", "tenants", "terminals", "webhooks", "workspaces"]
 
 admin.site.has_permission = lambda request: account(request).is_staff  # type: ignore[method-assign]
 admin.site.site_header = "Agenthost"

@@ -32,10 +32,14 @@ class ReasonForm(forms.Form):
 
 def given(request: HttpRequest, session: Session) -> str | None:
     """The reason that was given for this session; "" if none is demanded, None if one is missing."""
-    if not settings.AGENTHOST_TRANSCRIPT_REASON:
+    if not needed():
         return ""
     text, until = request.session.get(_KEPT, {}).get(session.public_id, ("", 0))
     return str(text) if until > time.time() else None
+
+
+def needed() -> bool:
+    return bool(settings.AGENTHOST_TRANSCRIPT_REASON)
 
 
 def ask(page: OperatorAdmin[Any], request: HttpRequest, session: Session) -> HttpResponse:

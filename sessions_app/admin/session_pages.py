@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http.response import HttpResponseBase
 from django.urls import path
 
 from sessions_app.accounts.people import account, actor, address
-from sessions_app.admin import reasons
+from sessions_app.admin import exports, reasons
 from sessions_app.admin.pages import OperatorAdmin
 from sessions_app.core import turns
+from sessions_app.core.base.errors import NotPossible
 from sessions_app.core.log import journal
-from sessions_app.core.sessions import deleting, model_input
+from sessions_app.core.sessions import deleting, export_files, exporting, model_input
 from sessions_app.core.tenancy import rights, transcript_access
 from sessions_app.core.tenancy.rights import Right
 from sessions_app.models import LIVE_STATES, Session, Turn
@@ -35,7 +37,8 @@ class SessionPages(_Pages):
     """Pages below a session's, for ``SessionAdmin``."""
 
     def session_urls(self) -> list[Any]:
-        views: dict[str, Callable[..., HttpResponse]] = {
+        views: dict[str, Callable[..., HttpResponseBase]] = {
+            "export": self.export_view,
             "events": self.events_view,
             "input": self.input_view,
             "stop": self.stop_view,
@@ -110,6 +113,33 @@ class SessionPages(_Pages):
             context["later"] = step + 1 if step < sent.steps or (step == sent.steps and turn.state in LIVE_STATES) else None
         self._read(request, session, reason, f"model input of turn {turn.public_id}, step {step}")
         return self.page(request, "agenthost/session_input.html", context)
+
+    def export_view(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
+        session = self.find_or_404(request, object_id)
+        self._require_here(request, session, Right.EXPORT_SESSIONS)
+        reason = reasons.given(request, session)
+        if reason is None:
+            return reasons.ask(self, request, session)
+        form = exports.SessionExportForm(request.POST or None)
+        if request.method == "POST" and form.is_valid():
+            wish = form.wish()
+            try:
+                body = export_files.of_session(session, wish)
+            except NotPossible as error:
+                form.add_error(None, str(error))
+            else:
+                what = "; ".join(filter(None, (wish.form, reason and f"reason: {reason}")))
+                exporting.begin(session, actor=actor(request), address=address(request), form=what)
+                return exports.response(body, f"{session.public_id}.{'html' if wish.pages else 'jsonl'}")
+        return self.confirm(
+            request,
+            title=f"Export {session.public_id}",
+            text=exports.SESSION_TEXT,
+            rows=[],
+            button="Download",
+            form=form,
+            back=self.link("change", session.pk),
+        )
 
     def stop_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         session = self.find_or_404(request, object_id)

@@ -207,6 +207,7 @@ class SessionAdmin(SessionPages, ReadOnlyAdmin[Session]):
                 "views": views,
                 "shown": shown,
                 "only": only,
+                "can_export": self.may_here(request, session, Right.EXPORT_SESSIONS),
                 "can_stop": self.may_here(request, session, Right.STOP_TURNS),
                 "can_delete": self.may_here(request, session, Right.DELETE_SESSIONS),
             },

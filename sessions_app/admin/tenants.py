@@ -8,7 +8,7 @@ from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.core.exceptions import PermissionDenied
-from django.db.models import Count, QuerySet
+from django.db.models import Count, Exists, OuterRef, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import path, reverse
 from django.utils.decorators import method_decorator
@@ -17,12 +17,13 @@ from django.views.decorators.debug import sensitive_variables
 from sessions_app.accounts import mail
 from sessions_app.accounts.people import account, actor, address
 from sessions_app.admin.pages import OperatorAdmin, badge
+from sessions_app.admin.tenant_pages import TenantPages
 from sessions_app.core import turns
 from sessions_app.core.base.errors import NotPossible
 from sessions_app.core.tenancy import invitations, keys, members, quotas, rights, tenants
 from sessions_app.core.tenancy.rights import Right
 from sessions_app.core.turns import refusals
-from sessions_app.models import Role, Tenant
+from sessions_app.models import Role, Tenant, TenantDeletion
 from sessions_app.presentation.fields import AgentsField, offer_agents, tenant_help_texts
 
 _SUSPENSION = (
@@ -67,7 +68,7 @@ class InviteForm(forms.Form):
 
 
 @admin.register(Tenant)
-class TenantAdmin(OperatorAdmin[Tenant]):
+class TenantAdmin(TenantPages, OperatorAdmin[Tenant]):
     form = TenantForm
     fieldsets = (
         (None, {"fields": ("slug", "title", "allowed_agents")}),
@@ -87,7 +88,16 @@ class TenantAdmin(OperatorAdmin[Tenant]):
     ordering = ("slug",)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Tenant]:
-        return super().get_queryset(request).annotate(key_count=Count("keys", filter=keys.active("keys__")))
+        begun = TenantDeletion.objects.filter(tenant_id=OuterRef("pk"))
+        return (
+            super()
+            .get_queryset(request)
+            .annotate(
+                key_count=Count("keys", filter=keys.active("keys__")),
+                deletion_begun=Exists(begun),
+                deletion_finished=Exists(begun.filter(finished_at__isnull=False)),
+            )
+        )
 
     def get_readonly_fields(self, request: HttpRequest, obj: Tenant | None = None) -> tuple[str, ...]:  # noqa: ARG002
         # Commands and audit records refer to a tenant by its slug.
@@ -95,6 +105,8 @@ class TenantAdmin(OperatorAdmin[Tenant]):
 
     @admin.display(description="state")
     def state(self, row: Tenant) -> str:
+        if getattr(row, "deletion_begun", False):
+            return badge("done", "deleted") if getattr(row, "deletion_finished", False) else badge("running", "being deleted")
         return (
             badge("active")
             if row.suspended_at is None
@@ -133,10 +145,14 @@ class TenantAdmin(OperatorAdmin[Tenant]):
         tenant = self.get_object(request, object_id)
         usage = None if tenant is None else quotas.usage(tenant)
         by = account(request)
+        deletion = None if tenant is None else TenantDeletion.objects.filter(tenant_id=tenant.pk).first()
         links = {
-            "may_change": self.may(request, "change"),
-            "may_issue": rights.as_staff(by, Right.MANAGE_KEYS),
-            "may_invite": rights.as_staff(by, Right.MANAGE_MEMBERS),
+            "deletion": deletion,
+            "may_export": deletion is None and rights.as_staff(by, Right.EXPORT_SESSIONS),
+            "may_delete": deletion is None and rights.as_staff(by, Right.DELETE_TENANT),
+            "may_change": deletion is None and self.may(request, "change"),
+            "may_issue": deletion is None and rights.as_staff(by, Right.MANAGE_KEYS),
+            "may_invite": deletion is None and rights.as_staff(by, Right.MANAGE_MEMBERS),
         }
         return super().change_view(request, object_id, form_url, {**(extra_context or {}), "usage": usage, **links})
 
@@ -191,7 +207,7 @@ class TenantAdmin(OperatorAdmin[Tenant]):
             path("<path:object_id>/suspend/", self.admin_site.admin_view(self.suspend_view), name="sessions_app_tenant_suspend"),
             path("<path:object_id>/resume/", self.admin_site.admin_view(self.resume_view), name="sessions_app_tenant_resume"),
         ]
-        return own + super().get_urls()
+        return own + self.further_urls() + super().get_urls()
 
     def suspend_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         tenant = self.find_or_404(request, object_id)

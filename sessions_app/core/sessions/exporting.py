@@ -56,6 +56,18 @@ def begin(session: Session, *, actor: str, address: str = "", form: str) -> None
     )
 
 
+def begin_tenant(tenant: Tenant, *, actor: str, address: str = "", form: str) -> None:
+    """Record in the audit that all sessions of a tenant are being exported."""
+    audit.record(
+        actor=actor,
+        action=audit.Action.TENANT_EXPORTED,
+        target=f"tenant {tenant.slug}",
+        tenant=tenant,
+        address=address,
+        detail=form,
+    )
+
+
 def write_lines(session: Session, out: IO[bytes], *, files: bool = True) -> dict[str, int]:
     """Write the records as JSON Lines; returns their numbers by type. The last line has them and the SHA-256 of all before it.
 
@@ -264,11 +276,26 @@ def is_current(session: Session, lines: IO[bytes], *, files: bool) -> bool:
     return not Turn.objects.filter(Q(state__in=LIVE_STATES) | Q(ended_at__gte=at), session=session).exists()
 
 
-def sessions_of(tenant: Tenant) -> Iterator[Session]:
-    """The sessions that the tenant has now, the oldest first. The connection is given back between two batches."""
+def index_line(session: Session) -> bytes:
+    """The session's line in the index of a tenant's export."""
+    name = f"{session.public_id}.jsonl"
+    line = {"sessionId": session.public_id, "title": session.title, "agent": session.agent_name, "file": name}
+    return json.dumps(line, ensure_ascii=False).encode() + b"\n"
+
+
+def sessions_of(tenant: Tenant, since: datetime | None = None, until: datetime | None = None) -> Iterator[Session]:
+    """The sessions that the tenant has now, the oldest first; with times, those created from ``since`` and before ``until``.
+
+    The connection is given back between two batches.
+    """
+    rows = Session.objects.filter(tenant=tenant)
+    if since is not None:
+        rows = rows.filter(created_at__gte=since)
+    if until is not None:
+        rows = rows.filter(created_at__lt=until)
     last: int = 0
-    newest: int = Session.objects.filter(tenant=tenant).aggregate(newest=Max("pk"))["newest"] or 0
-    while found := list(Session.objects.filter(tenant=tenant, pk__gt=last, pk__lte=newest).order_by("pk")[:200]):
+    newest: int = rows.aggregate(newest=Max("pk"))["newest"] or 0
+    while found := list(rows.filter(pk__gt=last, pk__lte=newest).order_by("pk")[:200]):
         last = found[-1].pk
         database.release()
         yield from found

@@ -7,6 +7,7 @@ sets a cheaper publisher of wake-ups (``publish_with``); without one they are pu
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -52,6 +53,18 @@ def do_housekeeping() -> None:
     """Run one round of housekeeping. No guarantee depends on it."""
     if (service := _served("agenthost.housekeeping")) is not None:
         service.keep_house()
+
+
+def ask_for_housekeeping() -> None:
+    """Start a round of housekeeping soon, instead of at the next minute. Returns at once."""
+
+    def publish() -> None:
+        try:
+            do_housekeeping.apply_async(retry=False, ignore_result=True, expires=55)
+        except Exception as error:  # whatever the broker's client raises
+            log.warning("housekeeping_not_published error=%s", type(error).__name__)
+
+    threading.Thread(target=publish, name="ask-for-housekeeping", daemon=True).start()
 
 
 def _served(task: str) -> Service | None:

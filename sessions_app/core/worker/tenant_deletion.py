@@ -51,8 +51,11 @@ _STEPS_OWN: tuple[type[Model], ...] = (Session, Terminal, Workspace, ApiKey, Ten
 _SESSIONS = 100
 
 
-def begin(tenant: Tenant, *, actor: str, address: str = "") -> TenantDeletion:
-    """Suspend the tenant and note that it is to be deleted; the same row if it was begun before. Cannot be taken back."""
+def begin(tenant: Tenant, *, actor: str, address: str = "", until: float | None = None) -> TenantDeletion:
+    """Suspend the tenant and note that it is to be deleted; the same row if it was begun before. Cannot be taken back.
+
+    ``until``: as for ``turns.suspend_tenant``.
+    """
     with transaction.atomic():
         row, is_new = TenantDeletion.objects.get_or_create(
             tenant_id=tenant.pk, defaults={"public_id": new_id("del"), "slug": tenant.slug, "requested_by": actor[:200]}
@@ -66,14 +69,20 @@ def begin(tenant: Tenant, *, actor: str, address: str = "") -> TenantDeletion:
                 tenant=tenant,
                 detail=row.public_id,
             )
-    turns.suspend_tenant(tenant, actor=actor, address=address)
+    turns.suspend_tenant(tenant, actor=actor, address=address, until=until)
     row.refresh_from_db()
     return row
 
 
-def remaining(deletion: TenantDeletion) -> int:
-    """The number of sessions that are left to delete."""
-    return Session.with_deleted.filter(tenant_id=deletion.tenant_id).count()
+def remaining(deletion: TenantDeletion, most: int | None = None) -> int:
+    """The number of sessions that are left to delete, counted up to ``most``."""
+    rows = Session.with_deleted.filter(tenant_id=deletion.tenant_id)
+    return rows.count() if most is None else rows.order_by()[:most].count()
+
+
+def deleted(deletion: TenantDeletion) -> dict[str, int]:
+    """The rows deleted so far, by kind."""
+    return dict(sorted(_counts(deletion).items()))
 
 
 def advance(deletion: TenantDeletion, seconds: float) -> bool:

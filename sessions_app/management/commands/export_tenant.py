@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ from django.core.management.base import CommandError, CommandParser
 
 from sessions_app.core.base.errors import SessionNotFound
 from sessions_app.core.sessions import export_page, exporting
-from sessions_app.core.tenancy import audit
 from sessions_app.management.drafts import draft
 from sessions_app.management.operator import OperatorCommand
 from sessions_app.models import Session
@@ -40,14 +38,8 @@ export_tenant acme --output /backup/acme --html
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise CommandError(f"cannot make {folder}: {error.strerror}") from error
-        audit.record(
-            actor=self.actor,
-            action=audit.Action.TENANT_EXPORTED,
-            target=f"tenant {tenant.slug}",
-            tenant=tenant,
-            address=self.address,
-            detail="JSON Lines and HTML" if options["html"] else "JSON Lines",
-        )
+        form = "JSON Lines and HTML" if options["html"] else "JSON Lines"
+        exporting.begin_tenant(tenant, actor=self.actor, address=self.address, form=form)
         written = skipped = 0
         with draft(folder / "index.jsonl") as index:
             for session in exporting.sessions_of(tenant):
@@ -59,9 +51,7 @@ export_tenant acme --output /backup/acme --html
                 except SessionNotFound:
                     # Deleted since the list was read.
                     continue
-                name = f"{session.public_id}.jsonl"
-                line = {"sessionId": session.public_id, "title": session.title, "agent": session.agent_name, "file": name}
-                index.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+                index.write(exporting.index_line(session))
                 if self.stderr.isatty():
                     self.stderr.write(f"\r{written + skipped} sessions", ending="")
         self.explain(f"{written} sessions written to {folder}, {skipped} skipped: they had not changed.")

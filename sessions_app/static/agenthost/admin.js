@@ -1,4 +1,4 @@
-// Copy buttons, folding, and replacing the address of a page that must not be reloaded. Everything works without it.
+// Copy buttons, folding, progress that is loaded again, and replacing the address of a page that must not be reloaded. Everything works without it.
 "use strict";
 
 document.addEventListener("DOMContentLoaded", () => {
@@ -33,6 +33,19 @@ document.addEventListener("DOMContentLoaded", () => {
       for (const other of document.querySelectorAll("[data-unfold]")) other.textContent = open ? "Fold all" : "Unfold all";
     });
   }
+
+  // A part of the page that changes by itself: loaded again until the server sends it without the attribute.
+  const reload = async (part) => {
+    try {
+      const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+      if (answer.ok && !answer.redirected) {
+        const loaded = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById(part.id);
+        if (loaded) { part.replaceWith(loaded); part = loaded; }
+      }
+    } catch { /* The server is away for a moment. */ }
+    if (part.dataset.reload) setTimeout(reload, 1000 * part.dataset.reload, part);
+  };
+  for (const part of document.querySelectorAll("[data-reload]")) setTimeout(reload, 1000 * part.dataset.reload, part);
 
   // This page is the response to a POST. Reloading it would issue another key, so its address becomes that of the list.
   const leaving = document.querySelector("[data-leave-for]");

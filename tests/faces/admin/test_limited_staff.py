@@ -16,7 +16,7 @@ from tests.faces.admin.pages import html, url
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-LISTS = ("tenant", "apikey", "session", "modeluse", "auditrecord", "workspace", "terminal")
+LISTS = ("tenant", "apikey", "session", "modeluse", "auditrecord", "workspace", "terminal", "tenantdeletion")
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def limited(shown: Tenant, hidden: Tenant) -> Client:
 def test_no_list_search_filter_or_form_shows_another_tenant(limited: Client, hidden: Tenant) -> None:
     for model in LISTS:
         queries: list[dict[str, str]] = [{}, {"q": "hidden"}, {"q": "turn_hidden-corp"}]
-        if model != "tenant":
+        if model not in ("tenant", "tenantdeletion"):
             queries.append({"tenant": "hidden-corp"})
         for query in queries:
             page = html(limited.get(url(model, "changelist"), query))
@@ -83,8 +83,8 @@ def test_no_page_or_action_of_another_tenant_can_be_told_from_a_missing_one(limi
     before = AuditRecord.objects.count()
     for model, row, pages in (
         ("apikey", key, ("change", "revoke", "limits", "rotate", "history", "delete")),
-        ("session", session, ("change", "history", "delete")),
-        ("tenant", hidden, ("suspend", "resume", "invite")),
+        ("session", session, ("change", "history", "delete", "events", "input", "export", "stop", "delete-session")),
+        ("tenant", hidden, ("suspend", "resume", "invite", "export", "delete-tenant")),
     ):
         for page in pages:
             address = url(model, page, row)

@@ -192,7 +192,7 @@ def test_an_export_that_nobody_reads_on_ends(acme: Tenant) -> None:
     async def read_a_little() -> None:
         stream = inspection.tar(row)
         await anext(stream)
-        await stream.aclose()  # type: ignore[attr-defined]  # an async generator
+        await stream.aclose()
 
     before = {thread.ident for thread in threading.enumerate()}
     asyncio.run(read_a_little())

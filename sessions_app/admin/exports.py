@@ -1,0 +1,100 @@
+"""The admin's forms for exports of sessions and tenants, and the responses that carry them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, time, timedelta
+from typing import Any
+
+from django import forms
+from django.http import StreamingHttpResponse
+
+from sessions_app.admin import reasons
+from sessions_app.core.base.errors import DomainError
+from sessions_app.core.base.piping import Piped
+from sessions_app.core.sessions.export_files import Wish
+from sessions_app.core.tenancy import transcript_access
+
+LINES, PAGE = "jsonl", "html"
+
+SESSION_TEXT = (
+    "JSON Lines have everything that is stored of the session, with images and edits; the page is for reading. Secret options "
+    "are masked. Streamed pieces and other events are not in it. The export is recorded in the audit."
+)
+TENANT_TEXT = (
+    "A zip archive with a JSON Lines file for each session, an index at its end, and pages to read if you like. A session is "
+    "as it was when its turn came. Secret options are masked. An archive that was cut off cannot be opened: for very large "
+    "tenants choose some days at a time, or use manage.py export_tenant, which continues after an interruption. The export is "
+    "recorded in the audit."
+)
+GONE = (
+    "An export has what is stored now: deleted sessions are not in it. Audit records and the counts of model use have exports "
+    "of their own."
+)
+
+
+class SessionExportForm(forms.Form):
+    form = forms.ChoiceField(
+        label="Form",
+        choices=[(LINES, "JSON Lines, for programs"), (PAGE, "One page, to read")],
+        initial=LINES,
+    )
+    workspace = forms.BooleanField(label="With the files of its workspace", required=False, initial=True)
+
+    def wish(self) -> Wish:
+        is_page = self.cleaned_data["form"] == PAGE
+        return Wish(pages=is_page, files=self.cleaned_data["workspace"] and not is_page)
+
+
+class TenantExportForm(forms.Form):
+    pages = forms.BooleanField(label="With a page to read for each session", required=False)
+    workspace = forms.BooleanField(label="With the files of workspaces", required=False, initial=True)
+    since = forms.DateField(label="Sessions created from (UTC)", required=False, widget=forms.DateInput({"type": "date"}))
+    until = forms.DateField(label="until (UTC)", required=False, widget=forms.DateInput({"type": "date"}))
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if reasons.needed():
+            self.fields["reason"] = forms.CharField(
+                max_length=transcript_access.LONGEST_REASON,
+                help_text="Why you export these conversations. It is stored in the audit.",
+            )
+
+    def clean_reason(self) -> str:
+        try:
+            return transcript_access.check_reason(self.cleaned_data["reason"])
+        except DomainError as error:
+            raise forms.ValidationError(str(error) or "Give a reason.") from error
+
+    def clean(self) -> dict[str, Any]:
+        found: dict[str, Any] = super().clean() or {}
+        if found.get("since") and found.get("until") and found["since"] > found["until"]:
+            raise forms.ValidationError("The first day is after the last one.")
+        return found
+
+    def wish(self) -> Wish:
+        given = self.cleaned_data
+        since, until = given["since"], given["until"]
+        return Wish(
+            pages=given["pages"],
+            files=given["workspace"],
+            since=None if since is None else datetime.combine(since, time(), UTC),
+            until=None if until is None else datetime.combine(until + timedelta(days=1), time(), UTC),
+        )
+
+    def described(self) -> str:
+        """For the audit."""
+        given = self.cleaned_data
+        days = " ".join(f"{name} {given[name]:%Y-%m-%d}" for name in ("since", "until") if given[name])
+        reason = f"reason: {given['reason']}" if given.get("reason") else ""
+        return "; ".join(filter(None, ("JSON Lines and HTML" if given["pages"] else "JSON Lines", days, reason)))
+
+
+def response(body: Piped, name: str) -> StreamingHttpResponse:
+    """A file to save: nothing of it is shown by the browser under this server's address."""
+    kind = {"jsonl": "application/jsonl; charset=utf-8", "html": "application/octet-stream", "zip": "application/zip"}
+    headers = {
+        "Content-Disposition": f'attachment; filename="{name}"',
+        "Cache-Control": "no-store",
+        "X-Content-Type-Options": "nosniff",
+    }
+    return StreamingHttpResponse(body, content_type=kind[name.rpartition(".")[2]], headers=headers)
