@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from agenthost.chat import agents, images, options
+from agenthost.chat import agents, images, options, session_list
 from agenthost.chat.agents import Agent
 from agenthost.chat.conversation import ASK, DETACHED, OFF, TRUST, Conversation
 from agenthost.chat.errors import ChatError, Refused, UsageError
@@ -253,11 +253,13 @@ class Chat:
         """/sessions: list your sessions, the newest first"""
         found, more = self._runner.run(self._conversation.server.sessions())
         self._listed = [str(each.get("sessionId", "")) for each in found[:_LISTED]]
-        summaries = self._runner.run(self._first_messages(found[:_LISTED]))
+        summaries, dates = self._runner.run(session_list.about(self._conversation.server, self._known, found[:_LISTED]))
         marks = ["*" if each == self._conversation.session else " " for each in self._listed]
         rows = [
-            (f"{mark}{number}", session, _agent_of(each), summary)
-            for number, (mark, session, each, summary) in enumerate(zip(marks, self._listed, found, summaries, strict=False), 1)
+            (f"{mark}{number}", session, session_list.agent_of(each), *([date] if any(dates) else []), summary)
+            for number, (mark, session, each, date, summary) in enumerate(
+                zip(marks, self._listed, found, dates, summaries, strict=False), 1
+            )
         ]
         self._screen.rows(rows, truncate_last=True)
         if not rows:
@@ -266,24 +268,6 @@ class Chat:
             self._screen.note("  … and older sessions")
         if rows:
             self._screen.note("  /resume NUMBER continues one of them.")
-
-    async def _first_messages(self, found: Sequence[Mapping[str, Any]]) -> list[str]:
-        """The first user message of each session, to recognize it by."""
-        limit = asyncio.Semaphore(4)
-
-        async def first_message(document: Mapping[str, Any]) -> str:
-            agent = next((each for each in self._known if each.name == _agent_of(document)), None)
-            if agent is None or agent.history_kind is None:
-                return ""
-            try:
-                async with limit:
-                    history = await self._conversation.server.short_history(str(document.get("sessionId")), agent.history_kind)
-            except ChatError:
-                # For example deleted meanwhile. The list still shows the other sessions.
-                return ""
-            return next((text_of(each.get("content")) for each in history if each.get("role") == "user"), "")
-
-        return list(await asyncio.gather(*map(first_message, found)))
 
     def switch(self, rest: str) -> None:
         """/resume NUMBER|ID: continue another session"""
@@ -294,7 +278,7 @@ class Chat:
                 raise UsageError(f"The last list has {len(self._listed)} sessions")
             rest = self._listed[int(rest) - 1]
         document = self._runner.run(self._conversation.server.session(rest))
-        agent = agents.find(self._known, _agent_of(document))
+        agent = agents.find(self._known, session_list.agent_of(document))
         tools = self._conversation.settings.client_tools
         self._conversation.agent = agent
         self._conversation.resume(rest, document)
@@ -355,7 +339,7 @@ class Chat:
             for turn_event in events_of_message(message):
                 match turn_event.name:
                     case "text":
-                        self._screen.line(str(turn_event.data.get("text", "")))
+                        self._screen.answer(str(turn_event.data.get("text", "")))
                     case "thinking" if self._screen.shows_thinking:
                         self._screen.note(str(turn_event.data.get("thinking", "")))
                     case "tool_call":
@@ -378,11 +362,6 @@ class Chat:
             "thinking": ["on", "off"],
         }
         return [f"/{name} {each}" for each in known.get(name, []) if each.startswith(rest)]
-
-
-def _agent_of(document: Mapping[str, Any]) -> str:
-    agent = document.get("agent")
-    return str(agent.get("name", "")) if isinstance(agent, dict) else ""
 
 
 def _split(text: str) -> list[str]:

@@ -106,7 +106,14 @@ def run(arguments: argparse.Namespace, *, program: str, default_url: str, key: s
     notes = sys.stderr if is_script else sys.stdout
     # Not quiet if the user is asked about calls, which must be shown then.
     quiet = arguments.quiet and is_script and not _can_ask()
-    screen = Screen(sys.stdout, notes, colour=uses_colour(notes), thinking=not arguments.no_thinking, quiet=quiet)
+    screen = Screen(
+        sys.stdout,
+        notes,
+        colour=uses_colour(notes),
+        thinking=not arguments.no_thinking,
+        quiet=quiet,
+        renders=uses_colour(sys.stdout),
+    )
     keyboard = Keyboard(screen, sys.stdin, edits=not is_script)
     try:
         with asyncio.Runner(loop_factory=_loop) as runner:
@@ -286,6 +293,7 @@ class _Program:
             runner=self._runner,
             resume_command=self._resume_command(conversation.agent),
         )
+        conversation.shows_use = True
         chat.greet()
         chat.attach(self._arguments.image)
         if conversation.session is not None:

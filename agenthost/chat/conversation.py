@@ -22,6 +22,7 @@ from agenthost.chat.local_tools import ClientTool
 from agenthost.chat.runs import Run, StreamLost, TurnEvent
 from agenthost.chat.screen import Screen, text_of
 from agenthost.chat.server import Server
+from agenthost.chat.session_use import Use
 
 STOPPED = "stopped"
 """In place of a stop reason: this client has cancelled the turn."""
@@ -31,6 +32,7 @@ DETACHED = "detached"
 OFF, ASK, TRUST = "off", "ask", "trust"
 
 _RATE_LIMIT = re.compile(r'"([^"]+)"[^,]*?;r=(\d+)[^,]*?;t=(\d+)')
+_FRAME_SECONDS = 0.1
 CANCEL_COMMANDS = ("/cancel", "/stop")
 DETACH_COMMANDS = ("/detach",)
 
@@ -70,6 +72,10 @@ class Conversation:
         self.turn_id = ""
         self.open_calls: dict[str, Call] = {}
         """Calls of the last step without a result."""
+        self.shows_use = False
+        """Show after each answer what it has used, if the server reports it."""
+        self._used: Use | None = None
+        """What the session has used, as far as it was reported; None: not known."""
         self._unsent: set[str] = set()
         """Settings that were not sent yet: ``server_tools``, ``client_tools``, ``option NAME``."""
         self._step: dict[str, str] = {}
@@ -94,6 +100,7 @@ class Conversation:
     def start_new(self) -> None:
         """Let the next message create a new session."""
         self.session = None
+        self._used = None
         self.open_calls.clear()
         self._unsent.clear()
 
@@ -169,7 +176,22 @@ class Conversation:
             if answers is None:
                 return STOPPED
             stopped = self._send(answers)
+        self._report_use()
         return stopped
+
+    def _report_use(self) -> None:
+        """Show the use of the turn. If that of before is not known, that of the session alone."""
+        if not self.shows_use or self.session is None:
+            return
+        found = self._runner.run(self.server.use(self.session))
+        if found is None:
+            return
+        before, self._used = self._used, found.use
+        of_turn = found.use if before is None else found.use.since(before)
+        if of_turn.is_nothing:
+            return
+        session = "" if of_turn == found.use and before is not None else f"the session {found.use}"
+        self._screen.note(f"({'; '.join(filter(None, ['' if before is None else str(of_turn), session]))})")
 
     def _answers(self) -> list[dict[str, Any]] | None:
         """Answers to the open calls; None if the user stopped the turn instead (Ctrl-C)."""
@@ -196,6 +218,7 @@ class Conversation:
     def _send(self, messages: list[dict[str, Any]]) -> str:
         if self.session is None:
             self.session = self._runner.run(self.server.create(self._creation()))
+            self._used = Use()
             self._unsent.clear()
         body = {"messages": messages, **self._overrides()}
         unsent = set(self._unsent)
@@ -230,17 +253,27 @@ class Conversation:
     async def _follow(self, run: Run, turn_events: AsyncGenerator[TurnEvent], answers: Sequence[Mapping[str, Any]] = ()) -> str:
         """Show the events while Ctrl-C and typed commands are handled; returns the stop reason."""
         stopping: asyncio.Task[Mapping[str, Any] | None] | None = None
+        loop = asyncio.get_running_loop()
+        began = latest = loop.time()
+
+        async def show_waiting() -> None:
+            while True:
+                await asyncio.sleep(_FRAME_SECONDS)
+                self._screen.wait(loop.time() - latest, loop.time() - began)
 
         async def show() -> None:
+            nonlocal latest
             is_first = True
             async with aclosing(turn_events):
                 async for turn_event in turn_events:
+                    latest = loop.time()
                     if is_first:
                         self._mark_accepted(answers)
                         is_first = False
                     self._show(turn_event)
 
         showing = asyncio.ensure_future(show())
+        waiting = asyncio.ensure_future(show_waiting())
 
         async def stop() -> Mapping[str, Any] | None:
             cancelled = await self._stop()
@@ -285,6 +318,8 @@ class Conversation:
                 return DETACHED
             finally:
                 showing.cancel()
+                waiting.cancel()
+                self._screen.end_message()
                 self.turn_id = run.turn or self.turn_id
             if stopping is not None:
                 cancelled = await stopping

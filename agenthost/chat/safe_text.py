@@ -19,11 +19,23 @@ _REPLACEMENTS: dict[int, str | None] = {
     # Surrogates, which cannot be encoded.
     **dict.fromkeys(range(0xD800, 0xE000), "\ufffd"),
 }
+# Of texts that are shown in lines of the chat's own: also characters that reverse others or end a line, and tabs.
+_VISIBLE: dict[int, str] = {
+    0x09: "    ",
+    0x2028: " ",
+    0x2029: " ",
+    **dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)), "\ufffd"),
+}
 
 
 def plain(text: str) -> str:
     """The text with visible symbols for control characters; line ends and tabs stay."""
     return text.translate(_REPLACEMENTS)
+
+
+def visible(text: str) -> str:
+    """A plain text without tabs and without characters that reverse the order of others."""
+    return text.translate(_VISIBLE)
 
 
 def one_line(text: str) -> str:
@@ -43,7 +55,7 @@ def _escaped(character: str) -> str:
 
 def width(text: str) -> int:
     """The number of terminal columns of a line."""
-    return sum(_columns(each) for each in text)
+    return len(text) if text.isascii() else sum(_columns(each) for each in text)
 
 
 def truncate(text: str, columns: int) -> str:
@@ -60,6 +72,6 @@ def truncate(text: str, columns: int) -> str:
 
 
 def _columns(character: str) -> int:
-    if unicodedata.combining(character):
+    if unicodedata.category(character) in ("Mn", "Me", "Cf"):
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1

@@ -13,19 +13,37 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
+from agenthost.chat.markdown import Markdown
 from agenthost.chat.safe_text import json_line, one_line, plain, truncate, width
+from agenthost.chat.wrapping import Wrapper
 
 _STYLES = {"dim": "2", "bold": "1", "red": "31", "cyan": "36", "yellow": "33"}
 _LINES_OF_RESULT = 4
 _LINES_OF_ARGUMENTS = 16
 _LEAST_ROOM = 16
+_SETTLES_AFTER, _WAITS_AFTER = 0.1, 0.4
+"""Seconds without text after which an unfinished word is shown, and after which the chat shows that it waits."""
+_FRAMES, _PLAIN_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\"
+_ERASE = "\r\033[K"
 _FALLBACK = {"…": "...", "→": "->", "›": ">", "•": "*"}
 
 
 class Screen:
-    """``answers`` gets the agent's text, ``notes`` everything else; at a terminal both are the same stream."""
+    """``answers`` gets the agent's text, ``notes`` everything else; at a terminal both are the same stream.
 
-    def __init__(self, answers: TextIO, notes: TextIO, *, colour: bool, thinking: bool = True, quiet: bool = False) -> None:
+    ``renders``: the agent's text is shown as the Markdown that it is; without it, as it was written.
+    """
+
+    def __init__(
+        self,
+        answers: TextIO,
+        notes: TextIO,
+        *,
+        colour: bool,
+        thinking: bool = True,
+        quiet: bool = False,
+        renders: bool = False,
+    ) -> None:
         for stream in (answers, notes):
             if isinstance(stream, io.TextIOWrapper):
                 # Characters that the terminal's encoding lacks are replaced instead of raising an error.
@@ -35,6 +53,11 @@ class Screen:
         self._colour = colour
         self.shows_thinking = thinking
         self._quiet = quiet
+        self._renders = renders
+        self._rendering: tuple[Markdown, Wrapper, TextIO] | None = None
+        """The message that is being rendered."""
+        self._waited: int | None = None
+        """The frame of the line that shows that the chat waits; None if there is none."""
         self._streaming: str = ""
         """The kind of text that is being streamed: ``text``, ``thinking`` or empty."""
         self._open: TextIO | None = None
@@ -62,7 +85,9 @@ class Screen:
         if not delta:
             return
         stream = self._answers if kind == "text" else self._notes
+        self._remove_wait()
         if self._streaming != kind:
+            self._end_rendering()
             self.end_line()
             if kind == "text" and self._has_text and self._answers is not self._notes:
                 # An empty line between messages of one turn.
@@ -71,37 +96,129 @@ class Screen:
                 stream.write("(thinking) ")
             self._streaming = kind
         self._has_text = self._has_text or kind == "text"
+        if self._renders and (kind == "text" or self._colour):
+            self._render(kind, stream, self._printable(delta))
+            return
         text = self._printable(delta)
         stream.write(self._styled(text, "dim") if kind == "thinking" else text)
         stream.flush()
         self._open = None if delta.endswith("\n") else stream
 
+    def _render(self, kind: str, stream: TextIO, text: str) -> None:
+        if self._rendering is None:
+            wrapper = Wrapper(stream.write, lambda: self.columns, _STYLES["dim"] if kind == "thinking" else "")
+            self._rendering = Markdown(wrapper, self.columns, unicode=self.is_unicode), wrapper, stream
+        markdown, wrapper, _ = self._rendering
+        markdown.columns = self.columns
+        markdown.feed(text)
+        self._flush_rendered(wrapper, stream)
+
+    def _flush_rendered(self, wrapper: Wrapper, stream: TextIO) -> None:
+        wrapper.flush()
+        stream.flush()
+        self._open = stream if wrapper.is_line_open else None
+
+    def _end_rendering(self) -> None:
+        if self._rendering is not None:
+            markdown, wrapper, stream = self._rendering
+            self._rendering = None
+            if self._open is not None and not wrapper.is_line_open:
+                # Something else is in the line, for example ``^C``.
+                self.end_line()
+            markdown.finish()
+            self._flush_rendered(wrapper, stream)
+
+    def answer(self, text: str) -> None:
+        """Show a whole message of the agent."""
+        self.end_message()
+        if self._renders and not self._quiet:
+            self.text(text)
+            self.end_message()
+        else:
+            self.line(text)
+
     def end_message(self) -> None:
         """Later text belongs to another message, even if it is of the same kind."""
+        self._end_rendering()
         self.end_line()
         self._streaming = ""
+
+    # --- waiting ---
+
+    def wait(self, quiet_seconds: float, waited: float) -> None:
+        """Called often while the agent is at work: nothing has come for ``quiet_seconds``, and it works for ``waited``."""
+        if not self._renders:
+            return
+        if self._rendering is not None and quiet_seconds >= _SETTLES_AFTER:
+            _, wrapper, stream = self._rendering
+            if wrapper.holds_word:
+                self._remove_wait()
+                wrapper.settle()
+                self._flush_rendered(wrapper, stream)
+        if self._open is None and self._colour and not self._quiet and quiet_seconds >= _WAITS_AFTER:
+            self._show_wait(waited)
+
+    def _show_wait(self, waited: float) -> None:
+        frames = _FRAMES if self.is_unicode else _PLAIN_FRAMES
+        is_new = self._waited is None
+        self._waited = 0 if self._waited is None else (self._waited + 1) % len(frames)
+        shown = truncate(f"{frames[self._waited]} Waiting for the agent {waited:4.0f} s", self.columns - 1)
+        # The cursor returns to where the user may be typing.
+        before, after = (_ERASE, "") if is_new else ("\0337\r", "\0338")
+        self._notes.write(before + self._styled(self._printable(shown), "dim") + after)
+        self._notes.flush()
+
+    def _remove_wait(self) -> None:
+        if self._waited is not None:
+            self._waited = None
+            self._notes.write(_ERASE)
+            self._notes.flush()
 
     # --- notes and prompts ---
 
     def end_line(self) -> None:
         """End an unfinished line."""
+        self._remove_wait()
         if self._open is not None:
             self._open.write("\n")
             self._open.flush()
             self._open = None
+            if self._rendering is not None:
+                self._rendering[1].on_line_broken()
 
     def _begin_note(self) -> None:
-        if not (self._is_separate and self._open is self._answers):
+        self._remove_wait()
+        if self._is_separate and self._open is self._answers:
+            return
+        if self._rendering is None:
             self.end_message()
+            return
+        # The note is between two lines of a message, which goes on behind it.
+        _, wrapper, stream = self._rendering
+        if wrapper.holds_word:
+            if self._open is not None and not wrapper.is_line_open:
+                self.end_line()
+            wrapper.settle()
+            self._flush_rendered(wrapper, stream)
+        self.end_line()
 
     def on_line_ended(self) -> None:
         """The terminal has ended the line, by echoing the user's Enter."""
-        if not self._is_separate:
-            self._open = None
+        if self._is_separate:
+            return
+        self._open = None
+        if self._rendering is not None:
+            self._rendering[1].on_line_broken()
+        if self._waited is not None:
+            # The line above shows that the chat waited, and what was typed behind it.
+            self._waited = None
+            self._notes.write("\033[A" + _ERASE)
+            self._notes.flush()
 
     def on_line_started(self) -> None:
         """The terminal has written into the line, for example ``^C``."""
         if not self._is_separate:
+            self._remove_wait()
             self._open = self._notes
 
     def line(self, text: str = "", style: str = "", *, always: bool = False) -> None:

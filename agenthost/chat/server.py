@@ -18,9 +18,10 @@ from urllib.parse import quote, urlsplit
 
 import aiohttp
 
-from agenthost.chat import agents, errors
+from agenthost.chat import agents, errors, session_use
 from agenthost.chat.agents import Agent
-from agenthost.chat.errors import ConnectionFailed, ConnectionLost, ProtocolError, Refused, UsageError
+from agenthost.chat.errors import ChatError, ConnectionFailed, ConnectionLost, ProtocolError, Refused, UsageError
+from agenthost.chat.session_use import SessionUse
 
 DEFAULT_URL = "http://127.0.0.1:8000/aap/v3"
 USUAL_PATH = "/aap/v3"
@@ -31,6 +32,7 @@ MOST_BYTES_OF_SHORT_HISTORY = 256 * 1024
 
 _CONNECT = 15.0
 _ANSWER = 120.0
+_ANSWER_ABOUT_USE = 5.0
 _KEY = re.compile(r"[\x21-\x7e]+")
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
@@ -83,6 +85,8 @@ class Server:
         self.retry_seconds = retry_seconds
         """Total time to retry after a temporary refusal or a lost connection."""
         self._http: aiohttp.ClientSession | None = None
+        self._reports_use = url.endswith(USUAL_PATH)
+        """Whether to ask for the use of sessions, an addition of this project; False as soon as the server knows none."""
 
     def __repr__(self) -> str:
         return f"Server({self.url!r})"
@@ -133,6 +137,20 @@ class Server:
 
     async def cancel(self, session: str) -> dict[str, Any]:
         return _object(await self._json("POST", _session_path(session, "/cancel"), {}))
+
+    async def use(self, session: str) -> SessionUse | None:
+        """Dates and use of a session; None if the server does not report them now."""
+        if not self._reports_use:
+            return None
+        try:
+            async with self._open("GET", "/api" + _session_path(session), None, {}, {}, _ANSWER_ABOUT_USE) as response:
+                if response.status == 200 and response.content_type == "application/json":
+                    return session_use.read(_object(await read_json(response)))
+                self._reports_use = response.status in (429, 503)
+        except ChatError:
+            # It is only shown beside the answer.
+            return None
+        return None
 
     @contextlib.asynccontextmanager
     async def turn(self, session: str, body: Mapping[str, Any], idempotency_key: str) -> AsyncIterator[aiohttp.ClientResponse]:
@@ -206,7 +224,8 @@ class Server:
         with _translated_errors(self.url):
             response = await self._http.request(
                 method,
-                self.url + path,
+                # The management API is beside the protocol's.
+                (self.url.removesuffix(USUAL_PATH) if path.startswith("/api/") else self.url) + path,
                 params=params,
                 data=None if body is None else json.dumps(body).encode(),
                 headers={"Authorization": f"Bearer {self._key}", "Content-Type": "application/json", **headers},

@@ -19,6 +19,8 @@ from pathlib import Path
 
 TIMEOUT = 60.0
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[=>]")
+# The chat's line that shows that it waits: a Braille sign, drawn again behind a saved cursor, and erased.
+_WAITING = re.compile(r"\x1b7[^\x1b]*(?:\x1b\[[0-9;]*m[^\x1b]*)*\x1b8|\r\x1b\[K(?:\x1b\[2m)?[\u2800-\u28ff][^\n\r]*")
 # Makes the pseudo-terminal the controlling terminal, for Ctrl-C and getpass.
 _LAUNCH = (
     "import fcntl, os, sys, termios\n"
@@ -52,8 +54,8 @@ class Terminal:
 
     @property
     def text(self) -> str:
-        """The whole output, without colours and with plain line ends."""
-        return _ESCAPES.sub("", self.raw.decode("utf-8", "replace")).replace("\r\n", "\n").replace("\r", "")
+        """The whole output, without colours and the line that shows that the chat waits, and with plain line ends."""
+        return _ESCAPES.sub("", _WAITING.sub("", self.raw.decode("utf-8", "replace"))).replace("\r\n", "\n").replace("\r", "")
 
     @property
     def since(self) -> str:
@@ -70,6 +72,17 @@ class Terminal:
         before = self.text[self._at : found]
         self._at = found + len(wanted)
         return before
+
+    def expect_raw(self, wanted: bytes, timeout: float = TIMEOUT) -> None:
+        """Wait for these bytes in what comes from now on; also those that a terminal overwrites."""
+        start, until = len(self.raw), time.monotonic() + timeout
+        while wanted not in self.raw[start:]:
+            left = until - time.monotonic()
+            if left <= 0 or not self._read(left):
+                raise AssertionError(f"{wanted!r} did not come; there is:\n{self.text}")
+
+    def resize(self, columns: int, rows: int = 40) -> None:
+        fcntl.ioctl(self._theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def type(self, text: str) -> None:
         """Type keys, without Enter."""

@@ -32,6 +32,14 @@ _WEBHOOK = {403: "The key lacks the scope webhooks.", 409: "The key is limited t
 _ONE = {**_WEBHOOK, 404: "The tenant has no such webhook or delivery."}
 
 OPERATIONS: Mapping[tuple[str, str], Operation] = {
+    ("GET", "/api/sessions/{session}"): Operation(
+        "getSessionUse",
+        "Show a session's dates and use",
+        "Its tokens and what they cost, all turns together; the use of an answer is the difference of before and after. A call"
+        " is counted when its answer is stored.",
+        {200: ("The session.", types.SessionUse)},
+        {403: "The key lacks the scope sessions:read.", 404: "There is no such session."},
+    ),
     ("POST", "/api/tokens"): Operation(
         "mintToken",
         "Mint a token for one session",

@@ -46,6 +46,31 @@ class Tokens(TypedDict):
 NEW_TOKEN: Shape[NewToken] = Shape(NewToken)
 
 
+# --- sessions ---
+
+
+class Use(TypedDict):
+    """What the model calls of a session have used, all keys and models together."""
+
+    calls: int
+    inputTokens: Annotated[int, "All of them, those read from a cache included."]
+    outputTokens: int
+    cacheReadTokens: int
+    cost: Annotated[str | None, "A decimal number in the unit of the operator's price list; null: no price was known."]
+    unpricedTokens: Annotated[int, "Used while their model had no price; not in the cost."]
+
+
+class SessionUse(TypedDict):
+    """A session's dates and use."""
+
+    sessionId: str
+    agent: str
+    title: str | None
+    createdAt: _TIME
+    modifiedAt: _TIME
+    use: Use
+
+
 # --- webhooks ---
 
 _URL = Annotated[str, "The address, https; a host of the server's own network only if its operator allows it."]

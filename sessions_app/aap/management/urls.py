@@ -5,9 +5,10 @@ from __future__ import annotations
 from django.urls import include, path, re_path
 
 from sessions_app.aap import problems
-from sessions_app.aap.management import views, webhook_views
+from sessions_app.aap.management import session_views, views, webhook_views
 
 ROUTES = [
+    path("sessions/<str:session>", session_views.OneSession.as_view()),
     path("tokens", views.Tokens.as_view()),
     path("tokens/<str:token>", views.OneToken.as_view()),
     path("webhooks", webhook_views.Webhooks.as_view()),

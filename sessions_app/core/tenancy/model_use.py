@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Literal, get_args
 
@@ -81,6 +81,15 @@ Grouping = Literal["day", "tenant", "key", "agent", "model", "session", "purpose
 GROUPINGS: tuple[Grouping, ...] = get_args(Grouping)
 _COLUMNS: Mapping[Grouping, str] = {"tenant": "tenant_id", "key": "key_id"}
 _READ_AT_ONCE = 2_000
+_MOST_DAYS = 400
+_SUMS = {
+    "all_calls": Sum("calls", default=0),
+    "all_input": Sum("input_tokens", default=0),
+    "all_output": Sum("output_tokens", default=0),
+    "all_cached": Sum("cache_read_tokens", default=0),
+    "all_cost": Sum("cost_nano"),
+    "unpriced": Sum(F("input_tokens") + F("output_tokens"), filter=Q(cost_nano=None), default=0),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,28 +117,31 @@ def report(by: Sequence[Grouping], *, tenant: Tenant | None, first: date | None,
         rows = rows.filter(day__lte=last)
     columns = [_COLUMNS.get(group, group) for group in by]
     shown = Names()
-    sums = (
-        rows.values(*columns)
-        .annotate(
-            all_calls=Sum("calls"),
-            all_input=Sum("input_tokens"),
-            all_output=Sum("output_tokens"),
-            all_cached=Sum("cache_read_tokens"),
-            all_cost=Sum("cost_nano"),
-            unpriced=Sum(F("input_tokens") + F("output_tokens"), filter=Q(cost_nano=None), default=0),
-        )
-        .order_by(*columns)
-    )
+    sums = rows.values(*columns).annotate(**_SUMS).order_by(*columns)
     for row in sums.iterator(chunk_size=_READ_AT_ONCE):
-        yield Line(
-            groups=tuple(shown.of(group, row[column]) for group, column in zip(by, columns, strict=True)),
-            calls=row["all_calls"],
-            input_tokens=row["all_input"],
-            output_tokens=row["all_output"],
-            cache_read_tokens=row["all_cached"],
-            cost=None if row["all_cost"] is None else Decimal(int(row["all_cost"])).scaleb(-9),
-            unpriced_tokens=row["unpriced"],
-        )
+        yield _line(tuple(shown.of(group, row[column]) for group, column in zip(by, columns, strict=True)), row)
+
+
+def _line(groups: tuple[str, ...], row: Mapping[str, Any]) -> Line:
+    return Line(
+        groups=groups,
+        calls=row["all_calls"],
+        input_tokens=row["all_input"],
+        output_tokens=row["all_output"],
+        cache_read_tokens=row["all_cached"],
+        cost=None if row["all_cost"] is None else Decimal(int(row["all_cost"])).scaleb(-9),
+        unpriced_tokens=row["unpriced"],
+    )
+
+
+def of_session(tenant: int, session: str, since: datetime) -> Line:
+    """The sum of one session's model calls; ``since`` is when it was made."""
+    today = usage_entries.today()
+    first = max(since.astimezone(UTC).date(), today - timedelta(days=_MOST_DAYS))
+    # Each day by itself, because the index of a tenant's rows begins with the day.
+    days = [first + timedelta(days=number) for number in range((today - first).days + 2)]
+    found = ModelUse.objects.filter(tenant_id=tenant, day__in=days, session=session).aggregate(**_SUMS)
+    return _line((), found)
 
 
 class Names:

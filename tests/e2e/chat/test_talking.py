@@ -59,7 +59,7 @@ def test_text_is_shown_while_it_streams_and_thinking_is_dimmed(chat: Start, mode
     model.open_gate("rest")
     terminal.expect("second")
     terminal.expect(PROMPT)
-    assert b"\x1b[2mhm hm\x1b[0m" in terminal.raw
+    assert b"\x1b[2mhm " in terminal.raw
     assert "hm hm\nfirst second\n" in terminal.text
 
 
@@ -107,6 +107,85 @@ def test_model_text_cannot_control_the_terminal(chat: Start, model: ModelServer,
     # What is to be allowed is seen as it is, order of letters included.
     assert "\\u202egnp.exe" in terminal.text
     assert "\u202e" not in terminal.text.partition("= high")[0]
+
+
+def test_an_answer_is_shown_as_markdown_wrapped_by_words(chat: Start, model: ModelServer) -> None:
+    words = "some words that do not fit into one line of a narrow terminal"
+    prompt = model.script(
+        [steps.text("# Tides\n\n- **high** " + words), steps.text("\n\n|a|b|\n|-|-|\n|1|2|\n"), steps.text("`end`")]
+    )
+    terminal = chat("echo", columns=40)
+    terminal.expect(PROMPT)
+    terminal.send(prompt)
+    terminal.expect(
+        "Tides\n\n• high some words that do not fit into \n  one line of a narrow terminal\n\na │ b\n──┼──\n1 │ 2\nend\n"
+    )
+    assert b"\x1b[1mhigh\x1b[0m" in terminal.raw
+
+
+def test_a_terminal_that_is_resized_within_an_answer_wraps_the_rest_at_its_new_width(chat: Start, model: ModelServer) -> None:
+    first, rest = "one two three four five six seven eight nine ten ", "eleven twelve thirteen fourteen fifteen sixteen"
+    prompt = model.script([steps.text(first), steps.gate("resizing"), steps.text(rest)])
+    terminal = chat("echo", columns=60)
+    terminal.expect(PROMPT)
+    terminal.send(prompt)
+    terminal.expect("nine ten ")
+    terminal.resize(24)
+    model.open_gate("resizing")
+    terminal.expect("\neleven twelve thirteen \nfourteen fifteen sixteen\n")
+    terminal.expect(PROMPT)
+
+
+def test_waiting_is_shown_until_the_answer_comes_and_ctrl_c_stops_it(chat: Start, model: ModelServer) -> None:
+    prompt = model.script([steps.gate("thinking"), steps.text("here it is")])
+    hanging = model.script([steps.hang()])
+    terminal = chat("echo")
+    terminal.expect(PROMPT)
+    terminal.send(prompt)
+    terminal.expect_raw(b"Waiting for the agent")
+    model.open_gate("thinking")
+    terminal.expect("here it is")
+    terminal.expect(PROMPT)
+    assert b"\r\x1b[Khere it is" in terminal.raw
+    terminal.send(hanging)
+    terminal.expect_raw(b"Waiting for the agent")
+    terminal.press("c")
+    terminal.expect("Stopped; the request to the model is closed.")
+    terminal.expect(PROMPT)
+
+
+def test_rendered_text_cannot_control_the_terminal(chat: Start, model: ModelServer) -> None:
+    evil = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"
+    text = f"# {evil}\n**{evil}**\n```{evil}\n{evil}\n```\n|{evil}|\n|-|\n|{evil}|\n[x](http://{evil}) end"
+    terminal = chat("echo")
+    terminal.expect(PROMPT)
+    terminal.send(model.script([steps.thinking(evil), steps.text(text)]))
+    terminal.expect(") end")
+    shown = terminal.raw.decode().partition(" end")[0]
+    assert "\x1b]0;" not in shown
+    assert "\x07" not in shown
+    assert "\x1b[2J" not in shown
+    assert "\x9b" not in shown
+    assert "\u202e" not in shown
+
+
+def test_tokens_are_shown_after_an_answer_and_dates_in_the_list(chat: Start, model: ModelServer, hall: Server) -> None:
+    key = hall.new_tenant().key
+    assert key is not None
+    terminal = chat("echo", AGENTHOST_KEY=key)
+    terminal.expect(PROMPT)
+    terminal.send("alpha")
+    terminal.expect("echo: alpha")
+    terminal.expect("(10 tokens in, ")
+    terminal.expect(PROMPT)
+    terminal.send("beta")
+    terminal.expect("echo: beta")
+    terminal.expect("(10 tokens in, ")
+    terminal.expect("; the session 20 tokens in, ")
+    terminal.expect(PROMPT)
+    terminal.send("/sessions")
+    terminal.expect("*1")
+    assert re.search(r"echo +\d\d:\d\d +$", terminal.expect("alpha"))
 
 
 def test_a_granted_tool_runs_once_and_a_denied_one_does_not(chat: Start, model: ModelServer, hall: Server) -> None:

@@ -20,6 +20,98 @@ def terminal(*, colour: bool = False) -> tuple[Screen, io.StringIO]:
     return Screen(both, both, colour=colour), both
 
 
+class Window(io.StringIO):
+    """A terminal's side of the chat, whose encoding has all characters."""
+
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+def window() -> tuple[Screen, Window]:
+    both = Window()
+    return Screen(both, both, colour=True, renders=True), both
+
+
+def test_a_note_within_an_answer_does_not_end_its_code() -> None:
+    screen, written = window()
+    screen.text("```\na = 1\n")
+    screen.note("Connection lost. Reconnecting …")
+    screen.text("b = *2*\n```\n**x**")
+    screen.end_message()
+    assert "\x1b[36mb = *2*\x1b[0m\n" in written.getvalue()
+    assert written.getvalue().endswith("\x1b[1mx\x1b[0m\n")
+
+
+def test_the_next_message_does_not_continue_the_forms_of_the_last() -> None:
+    screen, written = window()
+    screen.text("```\nopen")
+    screen.end_message()
+    screen.text("**bold**")
+    screen.end_message()
+    assert written.getvalue().endswith("\x1b[36mopen\x1b[0m\n\x1b[1mbold\x1b[0m\n")
+
+
+def test_a_word_that_stops_arriving_is_shown() -> None:
+    screen, written = window()
+    screen.text("half a wo")
+    assert written.getvalue() == "half a "
+    screen.wait(0.05, 1)
+    assert written.getvalue() == "half a "
+    screen.wait(0.2, 1)
+    screen.text("rd, and more")
+    screen.end_message()
+    assert written.getvalue() == "half a word, and more\n"
+
+
+def test_waiting_is_shown_and_leaves_nothing_behind() -> None:
+    screen, written = window()
+    screen.wait(0.1, 0.1)
+    assert written.getvalue() == ""
+    screen.wait(0.5, 1.2)
+    screen.wait(0.6, 2.2)
+    shown = written.getvalue()
+    assert shown.startswith("\r\x1b[K\x1b[2m⠋ Waiting for the agent    1 s\x1b[0m\x1b7\r")
+    assert shown.endswith("\x1b8")
+    screen.text("done ")
+    assert written.getvalue()[len(shown) :] == "\r\x1b[Kdone "
+    # Not within a line of the answer.
+    screen.wait(5, 7)
+    assert written.getvalue()[len(shown) :] == "\r\x1b[Kdone "
+
+
+def test_a_line_typed_while_the_chat_waits_takes_its_place() -> None:
+    screen, written = window()
+    screen.wait(0.5, 1)
+    before = len(written.getvalue())
+    screen.on_line_ended()
+    screen.note("(will be sent when the turn is over)")
+    assert written.getvalue()[before:] == "\x1b[A\r\x1b[K\x1b[2m(will be sent when the turn is over)\x1b[0m\n"
+
+
+def test_a_changed_width_counts_from_the_next_line_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    screen, written = window()
+    screen.text("one two three four five six seven ")
+    monkeypatch.setenv("COLUMNS", "24")
+    screen.text("eight nine ten eleven twelve thirteen fourteen")
+    screen.end_message()
+    assert written.getvalue().splitlines() == [
+        "one two three four five six seven ",
+        "eight nine ten eleven ",
+        "twelve thirteen fourteen",
+    ]
+
+
+def test_text_is_not_rendered_where_it_is_not_shown_on_a_terminal() -> None:
+    screen, answers, _ = screens(colour=True)
+    screen.text("**a** `b`\n| c |")
+    screen.wait(5, 5)
+    screen.end_message()
+    assert answers.getvalue() == "**a** `b`\n| c |\n"
+
+
 def test_each_kind_of_output_starts_on_a_new_line() -> None:
     screen, written = terminal()
     screen.thinking("hm ")
