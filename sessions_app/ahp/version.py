@@ -26,13 +26,15 @@ class Channel:
     """A URI with a state behind it, to which connections subscribe.
 
     ``key``: the journal's key for its events (core.base.journal_keys). Several channels may have the same key. ``kind``: the
-    version's own name for what it is. ``agent``: the session's; "" for the root and terminals.
+    version's own name for what it is. ``agent``: the session's; "" for the root and terminals. ``session``: its session's URI in
+    states and actions, in versions where that may differ from the channel's.
     """
 
     key: int
     uri: str
     kind: str
     agent: str = field(default="", compare=False)
+    session: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,14 +147,16 @@ class SummaryNotifications(Protocol):
 class Version:
     """``name``: for logs. ``listed``: sent to clients that offer no version of this host.
 
-    ``choose``: of the versions that a client offers, the one to answer; None if this is none of them. ``recognises``: whether
-    a handshake that offers no versions (a ``reconnect``) comes from a client of this version. ``errors``: how domain errors
+    ``choose``: of the versions that a client offers, the one to answer; None if this is none of them. ``fits``: whether it is for
+    the client that sent this handshake, if it chooses a version. ``recognises``: whether a handshake that offers no versions (a
+    ``reconnect``) of an unknown client is of this version. ``errors``: how domain errors
     are answered. ``subject``: the value in a request's params that its error is about, for the message; None if that is unclear.
     """
 
     name: str
     listed: tuple[str, ...]
     choose: Callable[[Sequence[str]], str | None]
+    fits: Callable[[Request], bool] = lambda _request: True
     recognises: Callable[[Request], bool] = lambda _request: False
     commands: Mapping[str, Command]
     client_notifications: Mapping[str, ClientNotification]
@@ -169,6 +173,7 @@ class Version:
 class Versions:
     """The versions that a host serves, in order of preference.
 
+    A client's ``reconnect`` names no version: it continues with the one of its last handshake, which is stored.
     ``default``: for requests before a handshake, and for handshakes that fit no version.
     """
 
@@ -185,9 +190,20 @@ class Versions:
         """The first version of the table that the client offers; the client's own order does not count."""
         offered = _offered(request.params)
         for version in self.all:
-            if version.choose(offered) is not None or version.recognises(request):
+            if (version.choose(offered) is not None and version.fits(request)) or version.recognises(request):
                 return version
         return self.default
+
+    def named(self, name: str | None) -> Version | None:
+        return next((version for version in self.all if version.name == name), None)
+
+
+def returning_client(request: Request) -> str:
+    """The client that continues an earlier connection, whose version counts; "" for other requests."""
+    params = request.params
+    if request.method != "reconnect" or not isinstance(params, dict) or not isinstance(params.get("clientId"), str):
+        return ""
+    return str(params["clientId"])
 
 
 def _offered(params: Any) -> list[str]:

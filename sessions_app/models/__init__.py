@@ -3,7 +3,7 @@
 from sessions_app.models.account import Invitation, Member, Role, Staff, StaffRole
 from sessions_app.models.address import LONGEST_URI, Address
 from sessions_app.models.audit import AuditHead, AuditKey, AuditLink, AuditRecord, AuditSeal
-from sessions_app.models.client import ClientPresence, DispatchRecord, SessionClient
+from sessions_app.models.client import ClientHandshake, ClientPresence, DispatchRecord, SessionClient
 from sessions_app.models.compaction import Compaction
 from sessions_app.models.definition import AgentDefinition
 from sessions_app.models.due_summary import DueSummary
@@ -54,6 +54,7 @@ __all__ = [
     "AuditSeal",
     "CallRunner",
     "CallState",
+    "ClientHandshake",
     "ClientPresence",
     "Compaction",
     "DeferredModel",

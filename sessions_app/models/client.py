@@ -50,6 +50,21 @@ class ClientPresence(models.Model):
         return f"{self.client} {self.connection}"
 
 
+class ClientHandshake(models.Model):
+    """What a client said in its last handshake, because AHP's ``reconnect`` does not repeat it."""
+
+    tenant_id = models.BigIntegerField()
+    client = models.CharField(max_length=256)
+    version = models.CharField(max_length=32, help_text="The name of the version that was chosen.")
+    at = models.DateTimeField(db_index=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["tenant_id", "client"], name="handshake_once")]
+
+    def __str__(self) -> str:
+        return f"{self.client} {self.version}"
+
+
 class DispatchRecord(models.Model):
     """A dispatched action, kept for a day to detect repetitions. Written in the transaction that it causes."""
 

@@ -56,6 +56,9 @@ class Session(models.Model):
         default=0, db_default=0, help_text="The newest form when it was read: one that came later makes it unread."
     )
     archived = models.BooleanField(default=False, db_default=False)
+    chat_read = models.BooleanField(default=False, db_default=False, help_text="Of its chat, which AHP 1.0 marks apart from it.")
+    chat_read_forms = models.BigIntegerField(default=0, db_default=0, help_text="As read_forms, of its chat.")
+    draft = models.TextField(null=True, help_text="JSON of the message that a client has not sent yet; null: none.")
     approval = models.CharField(
         max_length=8,
         default="",

@@ -21,6 +21,7 @@ from sessions_app.core.base import database, supervision
 from sessions_app.core.base.caller import WRITE
 from sessions_app.core.base.errors import NotReady
 from sessions_app.core.base.periodic_tasks import PeriodicTask
+from sessions_app.core.records import handshakes
 from sessions_app.core.sessions import connections
 from sessions_app.core.tenancy import agent_listings
 
@@ -133,6 +134,8 @@ async def enter(connection: Connection, client: str, *, resumed: bool) -> None:
     # An earlier handshake of this connection may have failed half way, with another client id.
     await leave(connection)
     await _store(connection, client, resumed=resumed)
+    if not resumed:
+        await connection.in_database(handshakes.remember, connection.caller, client, connection.version.name)
 
 
 async def _store(connection: Connection, client: str, *, resumed: bool) -> None:

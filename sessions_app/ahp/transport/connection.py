@@ -19,12 +19,13 @@ from sessions_app.ahp.transport.failures import error_for
 from sessions_app.ahp.transport.jsonrpc import Invalid, Notification, Request, Response
 from sessions_app.ahp.transport.outbox import Outbox
 from sessions_app.ahp.transport.rate_limit import RateLimit
-from sessions_app.ahp.version import EncodedResult, PositionedResult
+from sessions_app.ahp.version import EncodedResult, PositionedResult, returning_client
 from sessions_app.core.base import byte_budget, database
 from sessions_app.core.base.caller import WRITE, Caller
 from sessions_app.core.base.errors import InvalidInput
 from sessions_app.core.base.identifiers import new_id
 from sessions_app.core.base.small_events import SmallEvent
+from sessions_app.core.records import handshakes
 from sessions_app.core.tenancy.key_watch import Slot, Watched
 from sessions_app.core.workspaces.access import Grants
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from sessions_app.ahp.tenant.switchboard import Switchboard
-    from sessions_app.ahp.version import Channel, Command, Versions
+    from sessions_app.ahp.version import Channel, Command, Version, Versions
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -64,6 +65,8 @@ class Connection:
         self.versions = versions
         self.version = versions.default
         self.is_open = False
+        self.is_remembered = False
+        """Whether the version is that of an earlier handshake of the client."""
         self.outbox = Outbox(settings.AGENTHOST_AHP_QUEUE_BYTES, self._on_news, switchboard.unsent)
         self.subscriptions: dict[Channel, None] = {}
         self.client = ""
@@ -178,7 +181,7 @@ class Connection:
         holding = False
         try:
             if not self.is_open:
-                version = self.versions.of_handshake(request)
+                version = await self._version_of(request)
             command = self._command(request.method, version.commands)
             if command.is_handshake:
                 self.version = version
@@ -209,6 +212,13 @@ class Connection:
             self._put_answer(jsonrpc.error_response(request.id, error), holding=holding)
         if self._close_code_after_answer is not None:
             self.close(self._close_code_after_answer)
+
+    async def _version_of(self, request: Request) -> Version:
+        remembered = None
+        if client := returning_client(request):
+            remembered = self.versions.named(await self.in_database(handshakes.last, self.caller, client))
+        self.is_remembered = remembered is not None
+        return remembered or self.versions.of_handshake(request)
 
     def _put_answer(self, text: str, *, holding: bool) -> None:
         if holding:

@@ -12,16 +12,20 @@ _PARAMETERS = ("token", "tkn")
 
 
 def key_of(scope: Mapping[str, Any]) -> str | None:
-    """The key: from the header, or a subprotocol (browsers), or the query (some editors)."""
-    headers = [value for name, value in scope["headers"] if name == b"authorization"]
-    if headers:
-        scheme, _space, key = headers[0].decode("latin-1").strip().partition(" ")
-        return key.strip() if len(headers) == 1 and scheme.lower() == "bearer" else None
-    for offered in scope.get("subprotocols", ()):
-        if offered.startswith(_BEARER):
-            return str(offered[len(_BEARER) :])
+    """The key: from the header, or a subprotocol (browsers), or the query (some editors).
+
+    None if there is none, or if several are not the same.
+    """
+    keys: set[str] = set()
+    for value in (value for name, value in scope["headers"] if name == b"authorization"):
+        scheme, _space, key = value.decode("latin-1").strip().partition(" ")
+        if scheme.lower() != "bearer" or not key.strip() or keys:
+            return None
+        keys.add(key.strip())
+    keys |= {str(offered[len(_BEARER) :]) for offered in scope.get("subprotocols", ()) if offered.startswith(_BEARER)}
     query = parse_qsl(scope.get("query_string", b"").decode("latin-1"), max_num_fields=None)
-    return next((value for name, value in query if name in _PARAMETERS), None)
+    keys |= {value for name, value in query if name in _PARAMETERS}
+    return keys.pop() if len(keys) == 1 else None
 
 
 def headers_of(scope: Mapping[str, Any]) -> dict[str, str]:

@@ -24,6 +24,8 @@ class Kind(StrEnum):
     TITLE_CHANGED = "title_changed"
     READ_CHANGED = "read_changed"
     ARCHIVED_CHANGED = "archived_changed"
+    CHAT_READ_CHANGED = "chat_read_changed"
+    DRAFT_CHANGED = "draft_changed"
     MODEL_CHANGED = "model_changed"
     SETTINGS_CHANGED = "settings_changed"
     SERVER_TOOLS_CHANGED = "server_tools_changed"

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
 from urllib.parse import quote
 
 from sessions_app.core.base import loop_calls, raw_sql
@@ -71,6 +73,55 @@ def find_all(caller: Caller, uris: Collection[str]) -> dict[str, Session]:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A session with its URI. ``family``: of the version of AHP in which a client chose the URI; "" if none did."""
+
+    session: Session
+    uri: str
+    family: str
+
+
+def find_named(caller: Caller, uris: Collection[str], public_ids: Collection[str]) -> tuple[list[Named], dict[str, int]]:
+    """The caller's sessions with one of these URIs or public ids; and of the URIs that name chats, the session's row."""
+    usable = sorted({uri for uri in uris if len(uri) <= LONGEST_URI and not UNSTORABLE.search(uri)})
+    ids = sorted({each for each in public_ids if not UNSTORABLE.search(each)})
+    if not usable and not ids:
+        return [], {}
+    chats = dict(Address.objects.filter(tenant_id=caller.tenant, kind="chat", uri__in=usable).values_list("uri", "session_id"))
+    rows = [found for found, _ in access.sessions_by_uri(caller, usable, ids)]
+    known = {row.pk for row in rows}
+    for row in dict.fromkeys(chats.values()):
+        if row not in known:
+            with suppress(SessionNotFound):
+                rows.append(access.session_of_row(caller, row))
+    chosen = families_of([row.pk for row in rows])
+    named = [
+        Named(row, *(chosen.get(row.pk) or (default(row.agent_name, row.public_id), "")))
+        for row in {row.pk: row for row in rows}.values()
+    ]
+    return named, chats
+
+
+def families_of(sessions: Collection[int]) -> dict[int, tuple[str, str]]:
+    """The URIs that clients chose for these sessions, by row number, with the family of the version."""
+    rows = Address.objects.filter(session_id__in=list(sessions), kind="session").values_list("session_id", "uri", "family")
+    return {row: (uri, family) for row, uri, family in rows}
+
+
+def name_chat(caller: Caller, session: Session, uri: str) -> bool:
+    """Store a further URI of the session's chat; False if a client has named it already. AddressTaken if it is another's."""
+    before = Address.objects.filter(session=session, kind="chat").values_list("uri", flat=True).first()
+    if before is not None:
+        return before == uri
+    if is_taken(caller, uri):
+        raise AddressTaken(uri)
+    sql = "insert into sessions_app_address (tenant_id, uri, kind, session_id) values (%s, %s, 'chat', %s)"
+    if raw_sql.row(f"{sql} on conflict do nothing returning id", (caller.tenant, uri, session.pk)) is None:
+        raise AddressTaken(uri)
+    return True
+
+
 def of(session: Session) -> str:
     return of_all([session])[session.pk]
 
@@ -93,15 +144,18 @@ def is_taken(caller: Caller, uri: str) -> bool:
     return True
 
 
-def take(caller: Caller, session: Session, uri: str) -> None:
-    """Store the URI of a session that is being created; AddressTaken if another session has it."""
+def take(caller: Caller, session: Session, uri: str, family: str = "0.1") -> None:
+    """Store the URI of a session that is being created; AddressTaken if another session has it.
+
+    ``family``: of the version of AHP in which the client chose it.
+    """
     try:
         if find(caller.seeing_everything(), uri).pk != session.pk:
             raise AddressTaken(uri)
     except SessionNotFound:
         pass
-    sql = "insert into sessions_app_address (tenant_id, uri, kind, session_id) values (%s, %s, 'session', %s)"
-    if raw_sql.row(f"{sql} on conflict do nothing returning id", (caller.tenant, uri, session.pk)) is None:
+    sql = "insert into sessions_app_address (tenant_id, uri, kind, session_id, family) values (%s, %s, 'session', %s, %s)"
+    if raw_sql.row(f"{sql} on conflict do nothing returning id", (caller.tenant, uri, session.pk, family)) is None:
         raise AddressTaken(uri)
 
 

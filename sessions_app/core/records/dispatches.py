@@ -35,7 +35,8 @@ class Dispatched:
 
     ``seq``: the client's number, returned unchanged. ``action``: the action in the form of ``protocol``, secrets masked.
     ``original``: the action as it was received, if ``action`` is an abridged form. ``life``: the time from one full handshake of
-    the client to the next, as ``connections.connected`` returned it.
+    the client to the next, as ``connections.connected`` returned it. ``channel``: the URI to which it was sent, if
+    the action does not contain it.
     """
 
     client: str
@@ -45,16 +46,19 @@ class Dispatched:
     protocol: str
     action: Mapping[str, Any] = field(repr=False)
     original: Mapping[str, Any] | None = field(default=None, repr=False)
+    channel: str | None = None
 
     @property
     def origin(self) -> dict[str, Any]:
         """The action as stored in events."""
-        return {"client": self.client, "seq": self.seq, "protocol": self.protocol, "said": dict(self.action)}
+        sent = {"client": self.client, "seq": self.seq, "protocol": self.protocol, "said": dict(self.action)}
+        return sent if self.channel is None else {**sent, "channel": self.channel}
 
     @property
     def digest(self) -> str:
         original = self.action if self.original is None else self.original
-        return hashlib.sha256(exact_json.dumps(dict(original)).encode("utf-8", "surrogatepass")).hexdigest()
+        text = exact_json.dumps(dict(original)) if self.channel is None else exact_json.dumps([self.channel, dict(original)])
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def with_origin(happening: Happening, dispatched: Dispatched | None) -> Happening:

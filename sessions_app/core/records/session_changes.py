@@ -24,7 +24,7 @@ from sessions_app.core.log.journal.types import NewEvent
 from sessions_app.core.records import clients, dispatches
 from sessions_app.core.records import options as option_values
 from sessions_app.core.records.dispatches import Dispatched
-from sessions_app.core.tenancy import access, agents, usage_entries
+from sessions_app.core.tenancy import access, agents, quotas, usage_entries
 from sessions_app.models import DeferredModel, Form, Measure, OptionValue, Session
 
 Approval = Literal["ask", "auto"]
@@ -58,8 +58,33 @@ def archive(caller: Caller, session: Session, *, archived: bool, dispatched: Dis
     with journal.transaction() as tx:
         session = access.lock_session(caller, session)
         dispatches.record(caller, dispatched)
+        clients.request_attention(session.pk)
         Session.objects.filter(pk=session.pk).update(archived=archived)
         _append(tx, session, Happening(Kind.ARCHIVED_CHANGED, {"archived": archived}), dispatched)
+
+
+def mark_chat_read(caller: Caller, session: Session, *, read: bool, dispatched: Dispatched | None) -> None:
+    """Set the read flag of the session's chat, which is apart from the session's own."""
+    with journal.transaction() as tx:
+        session = access.lock_session(caller, session)
+        dispatches.record(caller, dispatched)
+        clients.request_attention(session.pk)
+        newest = Form.objects.filter(session=session).aggregate(last=Max("pk"))["last"]
+        Session.objects.filter(pk=session.pk).update(chat_read=read, chat_read_forms=newest or 0)
+        _append(tx, session, Happening(Kind.CHAT_READ_CHANGED, {"read": read}), dispatched)
+
+
+def change_draft(caller: Caller, session: Session, draft: Mapping[str, Any] | None, *, dispatched: Dispatched | None) -> None:
+    """Store the message that a client is writing, in the form of its protocol; None: there is none any more."""
+    if draft is not None and (fault := content.too_large([draft], ("draft",))):
+        raise InvalidInput([fault])
+    with quotas.check(caller) as quota_check, journal.transaction() as tx:
+        session = access.lock_session(caller, session)
+        dispatches.record(caller, dispatched)
+        with usage_entries.counting_client_bytes(session) as growth:
+            Session.objects.filter(pk=session.pk).update(draft=None if draft is None else exact_json.dumps(dict(draft)))
+        quota_check.admit_bytes(growth.bytes)
+        _append(tx, session, Happening(Kind.DRAFT_CHANGED, {"draft": None if draft is None else dict(draft)}), dispatched)
 
 
 # --- model ---------------------------------------------------------------------------------------

@@ -156,7 +156,8 @@ def shown_tools(spec: AgentSpec, enabled: AbstractSet[str]) -> list[dict[str, An
 def turn_started(session: Session, title: str | None) -> Statement:
     """The statement for a turn's start: the session becomes unread. ``title``: for a session without one."""
     return Statement(
-        "update sessions_app_session set modified_at = {now}, read = false, title = coalesce(title, %s) where id = %s",
+        "update sessions_app_session set modified_at = {now}, read = false, chat_read = false, title = coalesce(title, %s)"
+        " where id = %s",
         (title, session.pk),
     )
 

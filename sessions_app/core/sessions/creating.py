@@ -66,6 +66,7 @@ class NewSession:
     client_tools: list[dict[str, Any]] = field(default_factory=list)
     seed: list[dict[str, Any]] = field(default_factory=list)
     uri: str | None = None
+    family: str = "0.1"
     approval: Approval | None = None
     client: clients.Entry | None = None
     directory: str | None = None
@@ -106,7 +107,7 @@ class ClientSessionRequest:
 
     ``agent`` None: the forked session's. A fork also provides model, options and directory if they are not given.
     ``directory``: shown to clients. ``workspace``: the one to which it leads; without one, it is a folder of the client, or one
-    that its tools know.
+    that its tools know. ``family``: of the version of AHP in which the client chose the URI.
     """
 
     uri: str
@@ -118,6 +119,7 @@ class ClientSessionRequest:
     directory: str | None = None
     workspace: WorkingDirectory | None = None
     fork: Fork | None = None
+    family: str = "0.1"
 
     def resolve(self, caller: Caller) -> NewSession:
         if len(self.uri) > LONGEST_URI or not self.uri.isascii():
@@ -146,6 +148,7 @@ class ClientSessionRequest:
             refs,
             given,
             uri=self.uri,
+            family=self.family,
             approval=approval,
             client=self.client,
             directory=self.directory,
@@ -210,7 +213,7 @@ def _create(caller: Caller, new: NewSession, first_turn: FirstTurn | None, idemp
         if new.uri is not None:
             if terminals.is_taken(caller.tenant, new.uri):
                 raise AddressTaken(new.uri)
-            addresses.take(caller, session, new.uri)
+            addresses.take(caller, session, new.uri, new.family)
         directory, workspace = new.directory, None
         if source is not None and end is not None:
             forking.copy_history(source, session, end)
@@ -281,10 +284,8 @@ def _insert(tx: journal.Transaction, caller: Caller, new: NewSession, public_id:
         history.add_seed(session, new.seed, {tool["name"] for tool in new.client_tools}, now)
     is_bare = not new.options and not new.seed
     tx.last([journal.new_tail(session.pk), usage_entries.session_created(session, bare=is_bare)])
-    created = Happening(
-        Kind.SESSION_CREATED,
-        {"session": public_id, "agent": spec.name, "uri": new.uri or addresses.default(spec.name, public_id)},
-    )
+    uri = new.uri or addresses.default(spec.name, public_id)
+    created = Happening(Kind.SESSION_CREATED, {"session": public_id, "agent": spec.name, "uri": uri})
     tx.append(NewEvent(caller.tenant, session.pk, created))
     counted = Happening(Kind.ACTIVE_SESSIONS_CHANGED, {})
     tx.append(NewEvent(caller.tenant, None, counted, sessions=1))

@@ -46,15 +46,17 @@ def delete_by_operator(session: Session, *, actor: str, address: str) -> None:
 def _delete(tx: journal.Transaction, session: Session) -> turns.Stopped | None:
     turns.lock_live_turn(session)
     counted_upto = usage_entries.session_deleted(session)
-    Session.objects.filter(pk=session.pk).update(deleted_at=Now(), client_tools="[]", tool_refs=None)
+    Session.objects.filter(pk=session.pk).update(deleted_at=Now(), client_tools="[]", tool_refs=None, draft=None)
     OptionValue.objects.filter(session_id=session.pk).delete()
-    uri = addresses.of(session)
+    default = addresses.default(session.agent_name, session.public_id), ""
+    uri, family = addresses.families_of([session.pk]).get(session.pk, default)
     addresses.release(session)
     for rows in (SessionClient, PendingMessage, DeferredModel):
         rows.objects.filter(session_id=session.pk).delete()
     stopped = turns.stop_live_turn(tx, session, turns.Stop(cause="deleted", reason="error"))
     usage_entries.late_history_deleted(session, counted_upto)
-    gone = Happening(Kind.SESSION_DELETED, {"session": session.public_id, "agent": session.agent_name, "uri": uri})
+    named = {"session": session.public_id, "agent": session.agent_name, "uri": uri, "family": family}
+    gone = Happening(Kind.SESSION_DELETED, named)
     tx.append(NewEvent(session.tenant_id, session.pk, gone))
     counted = Happening(Kind.ACTIVE_SESSIONS_CHANGED, {})
     tx.append(NewEvent(session.tenant_id, None, counted, sessions=-1))

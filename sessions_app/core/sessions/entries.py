@@ -21,7 +21,7 @@ State = Literal["idle", "failed", "working", "waiting"]
 @dataclass(frozen=True, slots=True)
 class SessionEntry:
     """``state`` "waiting": the turn waits for a user. ``model`` None: the agent is not available any more. ``diffs`` None: its
-    agent never changed a file."""
+    agent never changed a file. ``family``: of the version of AHP in which a client chose the URI; "" if none did."""
 
     session: int
     public_id: str
@@ -37,6 +37,8 @@ class SessionEntry:
     activity: str | None
     directory: str | None
     diffs: list[file_edits.Edit] | None = None
+    family: str = ""
+    chat_read: bool = False
 
 
 # Calls of a seed have no step, and are in no turn's parts.
@@ -79,19 +81,19 @@ def _entries(rows: Sequence[Session]) -> dict[int, SessionEntry]:
     if not rows:
         return {}
     ids = [row.pk for row in rows]
-    uris = addresses.of_all(rows)
+    chosen = addresses.families_of(ids)
     stored = options.shown(ids)
     specs = agent_listings.of(rows[0].tenant_id).specs
     turns = _last_turns(ids)
     live = [turn.pk for turn in turns.values() if turn.state in LIVE_STATES]
     waiting, running = _waiting_and_running(live)
     diffs = file_edits.of_sessions(ids)
-    asked = _newest_forms([row.pk for row in rows if row.read])
+    asked = _newest_forms([row.pk for row in rows if row.read or row.chat_read])
     return {
         row.pk: SessionEntry(
             session=row.pk,
             public_id=row.public_id,
-            uri=uris[row.pk],
+            uri=chosen[row.pk][0] if row.pk in chosen else addresses.default(row.agent_name, row.public_id),
             agent=row.agent_name,
             title=row.title or "",
             state=_state(row, turns.get(row.pk), waiting),
@@ -103,6 +105,8 @@ def _entries(rows: Sequence[Session]) -> dict[int, SessionEntry]:
             activity=activity_of(running.get(turns[row.pk].pk, [])) if row.pk in turns else None,
             directory=row.directory,
             diffs=diffs.get(row.pk),
+            family=chosen[row.pk][1] if row.pk in chosen else "",
+            chat_read=row.chat_read and asked.get(row.pk, 0) <= row.chat_read_forms,
         )
         for row in rows
     }

@@ -144,12 +144,13 @@ _OF_CLIENTS = """select
  (select coalesce(sum({message} + coalesce({files}, 0)), 0) from sessions_app_pendingmessage where session_id = %s)
  + (select coalesce(sum({tools} + coalesce({name}, 0) + coalesce({brought}, 0)), 0) from sessions_app_sessionclient
   where session_id = %s)
- + (select coalesce({brought}, 0) from sessions_app_session where id = %s)"""
+ + (select coalesce({brought}, 0) + coalesce({draft}, 0) from sessions_app_session where id = %s)"""
 
 
 def bytes_of_clients(session: Session) -> int:
-    """The bytes that clients have stored in a session: pending messages, client entries, customizations."""
-    columns = {"message": "message", "files": "files", "tools": "tools", "name": "name", "brought": "customizations"}
+    """The bytes that clients have stored in a session: pending messages, the draft, client entries, customizations."""
+    columns = {"message": "message", "files": "files", "tools": "tools", "name": "name", "draft": "draft"}
+    columns["brought"] = "customizations"
     sql = _OF_CLIENTS.format(**{place: _length().format(column) for place, column in columns.items()})
     row = raw_sql.row(sql, [session.pk] * 3)
     return 0 if row is None else int(row[0])

@@ -16,7 +16,7 @@ from sessions_app.core.base import database, lock_timeouts, redaction
 from sessions_app.core.base.maintenance import Round
 from sessions_app.core.base.session_locks import Lock, SessionLocks
 from sessions_app.core.log import journal
-from sessions_app.core.records import database_checks, dispatches, idempotency, live_workers, search_index
+from sessions_app.core.records import database_checks, dispatches, handshakes, idempotency, live_workers, search_index
 from sessions_app.core.sessions import connections
 from sessions_app.core.tenancy import audit_chain, key_addresses, model_use, tokens, usage_entries, webhooks
 from sessions_app.core.terminals import services as terminals
@@ -34,6 +34,8 @@ _SESSIONS_A_RUN = 200
 _STEP_SECONDS = 20.0
 _LOCK_SECONDS = 0.5
 """The lock timeout of the few statements that cannot skip locked rows."""
+_HANDSHAKES_KEPT = timedelta(days=90)
+"""At least as long as events are kept by default: after that, a client is asked to introduce itself again."""
 _DISPATCHES_KEPT = timedelta(days=1)
 _DAYS_OF_TOKENS = timedelta(days=90)
 _LOCK_LOST_AFTER_SECONDS = 60.0
@@ -157,6 +159,7 @@ _STEPS: Sequence[tuple[str, Callable[[], object]]] = (
     ("addresses of keys", key_addresses.delete_old),
     ("webhook deliveries", webhooks.delete_old),
     ("dispatches", partial(dispatches.delete_old, _DISPATCHES_KEPT)),
+    ("handshakes", partial(handshakes.delete_old, _HANDSHAKES_KEPT)),
     ("audit", audit_chain.keep_up),
     ("deletions of tenants", partial(tenant_deletion.advance_all, _STEP_SECONDS)),
     ("retention", partial(retention.enforce, _STEP_SECONDS)),

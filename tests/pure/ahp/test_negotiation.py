@@ -34,5 +34,5 @@ def test_no_version_is_chosen_if_none_is_in_range(offered: list[str]) -> None:
 def test_the_error_for_unsupported_versions_lists_the_supported_ones() -> None:
     error = errors.unsupported_protocol_version(negotiation.SUPPORTED)
     assert error.code == -32005
-    assert error.data == {"supportedVersions": ["0.1.0", "~0.1.0"]}
+    assert error.data == {"supportedVersions": ["0.1.0"]}
     assert errors.DATA[errors.Code.UNSUPPORTED_PROTOCOL_VERSION].faults(error.data) == []

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 
 CURRENT = "0.1.0"
-SUPPORTED: tuple[str, ...] = (CURRENT, "~0.1.0")
-"""For clients that offer no version of the host: 0.1.0, and all 0.1.z as a SemVer range."""
+SUPPORTED: tuple[str, ...] = (CURRENT,)
+"""For clients that offer no version of the host."""
 
 _PATCH = re.compile(r"0\.1\.(?:0|[1-9][0-9]*)")
 

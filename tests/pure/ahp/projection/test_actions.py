@@ -171,6 +171,8 @@ EVENTS: list[tuple[Kind, dict[str, Any], str]] = [
 ]
 
 SILENT: list[tuple[Kind, dict[str, Any]]] = [
+    (Kind.CHAT_READ_CHANGED, {"read": True}),
+    (Kind.DRAFT_CHANGED, {"draft": None}),
     (Kind.CALL_DENIED, {**CALL, "reason": "cancelled", "content": "", "shown": True, "closing": True}),
     (Kind.TURN_CANCELLED, {"turn": "t", "run": 1, "in_run": True, "reason": "error", "cause": "cut"}),
     (Kind.TURN_RESUMED, {"turn": "t", "run": 2}),

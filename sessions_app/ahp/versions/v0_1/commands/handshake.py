@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sessions_app.ahp.tenant import presence, subscribing
 from sessions_app.ahp.transport import jsonrpc
 from sessions_app.ahp.version import PositionedResult
+from sessions_app.ahp.versions import offers
 from sessions_app.ahp.versions.v0_1.wire import errors as wire_errors
 from sessions_app.core.log import journal
 from sessions_app.core.workspaces import places
@@ -24,8 +26,16 @@ async def ping(_connection: Connection, _params: Any) -> None:
 
 
 async def initialize(connection: Connection, params: Any) -> PositionedResult:
+    directory = places.default_directory(connection.caller)
+    return await begin(connection, params, {} if directory is None else {"defaultDirectory": directory})
+
+
+async def begin(connection: Connection, params: Any, members: Mapping[str, Any]) -> PositionedResult:
+    """``members``: of the result, beside those that all versions have."""
     if len(params["protocolVersions"]) > _MAX_VERSIONS:
         raise jsonrpc.invalid_params(f"params.protocolVersions has at most {_MAX_VERSIONS} versions")
+    if (wrong := offers.malformed(params["protocolVersions"])) is not None:
+        raise jsonrpc.invalid_params("params.protocolVersions has an entry that is no version").about(wrong)
     version = connection.version.choose(params["protocolVersions"])
     if version is None:
         connection.close_after_answer(_PROTOCOL_ERROR)
@@ -40,8 +50,7 @@ async def initialize(connection: Connection, params: Any) -> PositionedResult:
     # The answer has every event up to the lowest of its snapshots' positions.
     seq = min(positions.values()) if positions else counter
     result = f'"protocolVersion":{jsonrpc.encode(version)},"serverSeq":{seq},"snapshots":{snapshots}'
-    if (directory := places.default_directory(connection.caller)) is not None:
-        result += f',"defaultDirectory":{jsonrpc.encode(directory)}'
+    result += "".join(f',"{name}":{jsonrpc.encode(value)}' for name, value in members.items())
     connection.opened(params.get("locale"))
     subscribing.unsubscribe_deleted(connection, resources, positions)
     return PositionedResult(f"{{{result}}}", positions)
