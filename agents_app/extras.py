@@ -56,3 +56,11 @@ def command(name: str) -> str:
     """How to install an extra, in the words of an error. A new image gets those that are installed here as well."""
     together = sorted({name, *(extra.name for extra in _EXTRAS if is_installed(extra))})
     return f"run ops/bootstrap --with {name}, or build the image with --build-arg EXTRAS={','.join(together)}"
+
+
+def how_to_get(module: str) -> str:
+    """What to do about a module of no extra that an operator's own code imports, in the words of an error."""
+    return (
+        f"it needs the module {module}, which is not installed: install the package that has it with"
+        " .venv/bin/python -m pip install, or in an image of your own (docs/agents.md, Packages of tools)"
+    )

@@ -108,6 +108,8 @@ def find(reference: str) -> Any:
     # A module's own code runs here and may raise anything, SystemExit included.
     except (Exception, SystemExit) as error:
         reason = "no such module" if _is_missing(error, module_name) else f"importing it raised {_described(error)}"
+        if (missing := _missing_module(error)) is not None and not _is_missing(error, module_name):
+            reason = extras.how_to_get(missing)
         if (extra := _missing_extra(error)) is not None:
             reason = f"it needs the extra {extra}, which is not installed: {extras.command(extra)}"
         raise ObjectNotFound(f"cannot import {module_name}: {reason}") from error

@@ -7,11 +7,12 @@ import re
 import subprocess
 import sys
 import venv
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from ops import clean_environment, environment
+from ops import check_container, clean_environment, environment
 
 ROOT = environment.ROOT
 MODULES = """
@@ -30,8 +31,12 @@ PYDANTIC_AI = {"pydantic_agents", "pydantic_messages", "pydantic_models"}
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An interpreter with the default installation, made of links to this environment's packages."""
-    home = tmp_path_factory.mktemp("default") / ".venv"
+    """An interpreter with the default installation."""
+    return installed_in(tmp_path_factory.mktemp("default") / ".venv")
+
+
+def installed_in(home: Path) -> Path:
+    """The default installation, made of links to this environment's packages; returns its interpreter."""
     venv.create(home, symlinks=True, with_pip=False)
     (packages,) = home.glob("lib/python*/site-packages")
     version = ".".join(map(str, sys.version_info[:3]))
@@ -100,3 +105,65 @@ def test_runserver_names_the_development_packages(python: Path, tmp_path: Path) 
     done = run(python, tmp_path, "manage.py", "runserver", "--noreload", "127.0.0.1:0")
     assert done.returncode == 1
     assert done.stderr == "CommandError: runserver needs daphne: run ops/bootstrap --dev. ops/quickstart serves without it.\n"
+
+
+def wheel(folder: Path, name: str, code: str, *requires: str) -> None:
+    """A package with one module of its name, as an index would have it."""
+    info = f"{name}-1.0.dist-info"
+    needs = "".join(f"Requires-Dist: {each}\n" for each in requires)
+    with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as archive:
+        archive.writestr(f"{name}.py", code)
+        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{needs}")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+
+
+@pytest.mark.parametrize("place", ["checkout", "image"])
+def test_packages_of_tools_are_installed_as_the_documentation_says(tmp_path: Path, place: str) -> None:
+    section = (ROOT / "docs" / "agents.md").read_text().split("### Packages of tools")[1]
+    blocks = re.findall(r"```(\w+)\n(.*?)```", section, re.DOTALL)
+    (shell,) = [text for kind, text in blocks[:2] if kind == "sh"]
+    (image,) = [text for kind, text in blocks[:2] if kind == "dockerfile"]
+    steps = check_container.instructions(image)
+    # Only root may change the image's environment, and the server must not run as root.
+    assert [each.name for each in steps][:2] == ["FROM", "USER"]
+    assert [each.rest for each in steps if each.name == "USER"] == ["0", "10001:10001"]
+    commands = [each.rest for each in steps if each.name == "RUN"] if place == "image" else shell.splitlines()[:2]
+    python = installed_in(tmp_path / ".venv")
+    (packages,) = (tmp_path / ".venv").glob("lib/python*/site-packages")
+    for name in ("pip", "pip-*.dist-info"):
+        (own,) = Path(str(importlib.metadata.distribution("pip").locate_file(""))).glob(name)
+        (packages / own.name).symlink_to(own)
+    (tmp_path / "var").mkdir()
+    agents = tmp_path / "agents.toml"
+    agents.write_text(
+        '[[agents]]\nname = "harbour"\nmodel = "ollama:small"\n[[agents.tools]]\npython = "tide_tools:high_water"\n'
+    )
+    (tmp_path / "tide_tools.py").write_text(
+        'import moon_phases\n\n\ndef high_water() -> str:\n    "When."\n    return moon_phases.AT\n'
+    )
+    done = run(python, tmp_path, "manage.py", "check_agents", str(agents))
+    assert done.returncode == 1
+    assert (
+        f"{agents}:5: agents[0].tools[0] (harbour) python: cannot import tide_tools: it needs the module moon_phases"
+        in done.stderr
+    )
+    assert ".venv/bin/python -m pip install" in done.stderr
+    wheel(tmp_path, "moon_phases", 'AT = "06:12"')
+    wheel(tmp_path, "old_moon", "", "aiohttp<3")
+    before = set(packages.iterdir())
+    variables = {**clean_environment.inherited(), "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path), "HOME": str(tmp_path)}
+    for wanted, fits in (("moon_phases old_moon", False), ("moon_phases", True)):
+        (tmp_path / "tool-requirements.txt").write_text(wanted.replace(" ", "\n"))
+        results = [
+            subprocess.run(
+                each, shell=True, check=False, capture_output=True, text=True, cwd=tmp_path, env=variables, timeout=120
+            )
+            for each in commands
+        ]
+        assert (results[-1].returncode == 0) is fits, results[-1].stderr
+        if not fits:
+            assert "old_moon" in results[-1].stdout + results[-1].stderr
+            assert set(packages.iterdir()) == before
+    done = run(python, tmp_path, "manage.py", "check_agents", str(agents))
+    assert done.returncode == 0, done.stderr
