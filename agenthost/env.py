@@ -194,6 +194,20 @@ def url(name: str, schemes: tuple[str, ...]) -> str | None:
     return value
 
 
+def webhook_secret(name: str) -> str:
+    """A secret of Standard Webhooks: ``whsec_`` and 24 to 64 bytes in base64. Empty if it is unset."""
+    value = read(name)
+    if value is None:
+        return ""
+    try:
+        secret = base64.b64decode(value.removeprefix("whsec_"), validate=True)
+    except (binascii.Error, ValueError):
+        secret = b""
+    if not value.startswith("whsec_") or not 24 <= len(secret) <= 64:
+        raise ImproperlyConfigured(f"{name}: the value must be whsec_ followed by 24 to 64 bytes in base64.")
+    return value
+
+
 def origins(name: str, default: list[str], *, subdomains: bool = False) -> list[str]:
     """Web origins (scheme, host, port; no path) in the form that browsers send, or * for all.
 

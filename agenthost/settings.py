@@ -12,6 +12,7 @@ from agenthost import env, local_secrets
 from agents_app import extras
 from agents_app.outbound.policy import Allowance, Policy, port_number
 from agents_app.providers import KEY_VARIABLES
+from sessions_app.core.base import syslog
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -430,6 +431,19 @@ AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_ENABLE_ADMIN = AXES_VERBOSE = False
 # Whether staff give a reason before they read a transcript.
 AGENTHOST_AUDIT_API_READS = env.boolean("AGENTHOST_AUDIT_API_READS", default=True)
+AGENTHOST_AUDIT_SYSLOG = env.text("AGENTHOST_AUDIT_SYSLOG")
+if AGENTHOST_AUDIT_SYSLOG:
+    try:
+        syslog.read(AGENTHOST_AUDIT_SYSLOG)
+    except ValueError as error:
+        raise ImproperlyConfigured(f"AGENTHOST_AUDIT_SYSLOG: the address of the syslog server is not valid: {error}.") from None
+AGENTHOST_AUDIT_WEBHOOK_URL = env.url("AGENTHOST_AUDIT_WEBHOOK_URL", ("https", "http"))
+AGENTHOST_AUDIT_WEBHOOK_SECRET = env.webhook_secret("AGENTHOST_AUDIT_WEBHOOK_SECRET")
+if AGENTHOST_AUDIT_WEBHOOK_URL and not AGENTHOST_AUDIT_WEBHOOK_SECRET:
+    raise ImproperlyConfigured(
+        "AGENTHOST_AUDIT_WEBHOOK_URL needs AGENTHOST_AUDIT_WEBHOOK_SECRET, which signs the requests. Make one with:"
+        " echo whsec_$(openssl rand -base64 32)"
+    )
 AGENTHOST_TRANSCRIPT_REASON = env.boolean("AGENTHOST_TRANSCRIPT_REASON", default=False)
 # AAP's paths have no trailing slash (A1); the admin handles its own.
 APPEND_SLASH = False

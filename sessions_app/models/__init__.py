@@ -2,7 +2,7 @@
 
 from sessions_app.models.account import Invitation, Member, Role, Staff, StaffRole
 from sessions_app.models.address import LONGEST_URI, Address
-from sessions_app.models.audit import AuditHead, AuditKey, AuditLink, AuditRecord, AuditSeal
+from sessions_app.models.audit import AuditHead, AuditKey, AuditLink, AuditRecord, AuditSeal, AuditSink
 from sessions_app.models.client import ClientHandshake, ClientPresence, DispatchRecord, SessionClient
 from sessions_app.models.compaction import Compaction
 from sessions_app.models.definition import AgentDefinition
@@ -52,6 +52,7 @@ __all__ = [
     "AuditLink",
     "AuditRecord",
     "AuditSeal",
+    "AuditSink",
     "CallRunner",
     "CallState",
     "ClientHandshake",

@@ -84,3 +84,17 @@ class AuditHead(models.Model):
 
     def __str__(self) -> str:
         return f"{self.chain}:{self.number}"
+
+
+class AuditSink(models.Model):
+    """How far another system has got the audit. Its position may be older than what it has, never newer."""
+
+    name = models.CharField(max_length=20, primary_key=True)
+    link = models.BigIntegerField(default=0, db_default=0, help_text="The last link that it took.")
+    failures = models.IntegerField(default=0, db_default=0, help_text="Attempts that failed since the last one that did not.")
+    retry_at = models.DateTimeField(null=True)
+    error = models.CharField(max_length=300, default="", db_default="")
+    sent_at = models.DateTimeField(null=True)
+
+    def __str__(self) -> str:
+        return self.name

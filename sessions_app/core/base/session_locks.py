@@ -30,6 +30,8 @@ class Lock(IntEnum):
     """Its holder runs a round of housekeeping."""
     WORKSPACES = 4
     """Its holder removes and counts workspaces."""
+    AUDIT_SINKS = 5
+    """Its holder sends the audit to other systems."""
 
 
 # The first of an advisory lock's two numbers. The core's other advisory locks have one number, which is another key space.

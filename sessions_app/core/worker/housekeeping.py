@@ -18,7 +18,7 @@ from sessions_app.core.base.session_locks import Lock, SessionLocks
 from sessions_app.core.log import journal
 from sessions_app.core.records import database_checks, dispatches, handshakes, idempotency, live_workers, search_index
 from sessions_app.core.sessions import connections
-from sessions_app.core.tenancy import audit_chain, key_addresses, model_use, tokens, usage_entries, webhooks
+from sessions_app.core.tenancy import audit_chain, audit_sinks, key_addresses, model_use, tokens, usage_entries, webhooks
 from sessions_app.core.terminals import services as terminals
 from sessions_app.core.worker import retention, tenant_deletion
 from sessions_app.core.worker.removing import BATCH, remove_session
@@ -32,6 +32,7 @@ _READERS_LEAVE_WITHIN = timedelta(minutes=1)
 """Streams that were open when a session was deleted have this long to read its last events."""
 _SESSIONS_A_RUN = 200
 _STEP_SECONDS = 20.0
+_SINK_SECONDS = 25.0
 _LOCK_SECONDS = 0.5
 """The lock timeout of the few statements that cannot skip locked rows."""
 _HANDSHAKES_KEPT = timedelta(days=90)
@@ -67,6 +68,7 @@ def start() -> None:
     """Run one round in separate threads, unless one is running in any process: the caller has other tasks to handle."""
     _database.start()
     _workspaces.start()
+    _audit_sinks.start()
 
 
 def run(may_run: Callable[[], bool] = lambda: True) -> None:
@@ -94,8 +96,19 @@ def keep_workspaces(may_run: Callable[[], bool] = lambda: True) -> None:
         log.error("housekeeping_failed step='workspaces': %s", redaction.described(error))
 
 
+def send_audit(may_run: Callable[[], bool] = lambda: True) -> None:
+    """One round of sending the audit to other systems. One that does not answer does not stop the steps of ``run``."""
+    if not audit_sinks.configured() or not may_run():
+        return
+    try:
+        audit_sinks.keep_up(_SINK_SECONDS, may_run)
+    except Exception as error:  # the next round tries again
+        log.error("housekeeping_failed step='audit sinks': %s", redaction.described(error))
+
+
 _database = _Rounds("housekeeping", Lock.HOUSEKEEPING, lambda may_run: run(may_run))  # noqa: PLW0108  # tests replace it
 _workspaces = _Rounds("workspaces", Lock.WORKSPACES, keep_workspaces)
+_audit_sinks = _Rounds("audit-sinks", Lock.AUDIT_SINKS, send_audit)
 
 
 def _index_words() -> None:

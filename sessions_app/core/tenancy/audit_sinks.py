@@ -1,0 +1,152 @@
+"""Sends linked audit records to other systems: a syslog server and a webhook, at least once and in order.
+
+The position of each sink is stored after a batch was taken, so a crash in between sends this batch again, with the same ids.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Any
+
+from django.conf import settings
+from django.utils import timezone
+
+from agents_app.outbound import guard, posting
+from agents_app.outbound.request import FetchFailed
+from agents_app.outbound.target import AddressRefused
+from agents_app.tools.caller import fair_key
+from sessions_app.core.base import database, syslog
+from sessions_app.core.tenancy import audit_export, webhooks
+from sessions_app.core.tenancy.audit import Action
+from sessions_app.models import AuditSink
+
+log = logging.getLogger(__name__)
+
+BATCH = 200
+TYPE = "audit.records"
+_SHORTEST_PAUSE, _LONGEST_PAUSE = timedelta(seconds=30), timedelta(hours=1)
+_ANSWER_BYTES = 512
+_OK = range(200, 300)
+_WARNINGS = frozenset({Action.SIGN_IN_FAILED.value, Action.SIGN_IN_LOCKED.value})
+
+
+class SinkFailed(Exception):
+    """A sink did not take a batch. The text says why, for the operator."""
+
+
+class Sink(ABC):
+    """Takes lines of ``audit_export``."""
+
+    name: str
+
+    @abstractmethod
+    def send(self, lines: Sequence[dict[str, Any]]) -> None:
+        """Send the lines in order; SinkFailed if they may not all have arrived."""
+
+
+class Syslog(Sink):
+    """Each record is one message whose text is the record as JSON."""
+
+    name = "syslog"
+
+    def __init__(self, address: syslog.Address) -> None:
+        self._address = address
+
+    def send(self, lines: Sequence[dict[str, Any]]) -> None:
+        host = socket.gethostname()
+        messages = [
+            syslog.message(
+                at=datetime.fromisoformat(line["at"]).astimezone(UTC),
+                severity=syslog.WARNING if line["action"] in _WARNINGS else syslog.NOTICE,
+                host=host,
+                name="agenthost",
+                kind=line["action"],
+                text=json.dumps(line),
+            )
+            for line in lines
+        ]
+        try:
+            syslog.send(self._address, messages)
+        except syslog.CannotSend as error:
+            raise SinkFailed(str(error)) from error
+
+
+class Webhook(Sink):
+    """A batch is one POST request, signed as those of tenants' webhooks and sent through the outbound guard.
+
+    Its id is made of the first and the last record, so a receiver recognises a batch that is sent again.
+    """
+
+    name = "webhook"
+
+    def __init__(self, url: str, secret: str) -> None:
+        self._url, self._secret = url, secret
+
+    def send(self, lines: Sequence[dict[str, Any]]) -> None:
+        event = f"audit_{lines[0]['link']}_{lines[-1]['link']}"
+        body = json.dumps({"type": TYPE, "data": {"records": list(lines)}}).encode()
+        timestamp = int(time.time())
+        headers = {
+            "Content-Type": "application/json",
+            "User-Agent": "Agenthost-Audit/1",
+            "webhook-id": event,
+            "webhook-timestamp": str(timestamp),
+            "webhook-signature": webhooks.signatures([self._secret], event, timestamp, body),
+        }
+        fair_key.set("audit")
+        try:
+            answer = asyncio.run(posting.post(self._url, body, headers, guard.current(), _ANSWER_BYTES))
+        except (AddressRefused, FetchFailed) as error:
+            raise SinkFailed(error.reason) from error
+        if answer.status not in _OK:
+            raise SinkFailed(f"it answered {answer.status}")
+
+
+def configured() -> list[Sink]:
+    """The sinks that the settings name."""
+    found: list[Sink] = []
+    if settings.AGENTHOST_AUDIT_SYSLOG:
+        found.append(Syslog(syslog.read(settings.AGENTHOST_AUDIT_SYSLOG)))
+    if settings.AGENTHOST_AUDIT_WEBHOOK_URL:
+        found.append(Webhook(settings.AGENTHOST_AUDIT_WEBHOOK_URL, settings.AGENTHOST_AUDIT_WEBHOOK_SECRET))
+    return found
+
+
+def keep_up(seconds: float, may_run: Callable[[], bool] = lambda: True) -> None:
+    """One round of the duty: send each configured sink what it has not got, for at most about this time each."""
+    for sink in configured():
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and may_run() and send_next(sink) == BATCH:
+            pass
+
+
+def send_next(sink: Sink) -> int:
+    """Send the next batch and store the position; returns the number of records, 0 if there are none or the sink must wait."""
+    row, _ = AuditSink.objects.get_or_create(name=sink.name)
+    if row.retry_at is not None and row.retry_at > timezone.now():
+        return 0
+    batch = list(islice(audit_export.lines(row.link), BATCH))
+    if not batch:
+        return 0
+    # Not held while the sink is waited for.
+    database.release()
+    rows = AuditSink.objects.filter(pk=row.pk)
+    try:
+        sink.send(batch)
+    except SinkFailed as error:
+        pause = min(_SHORTEST_PAUSE * 2 ** min(row.failures, 10), _LONGEST_PAUSE)
+        rows.update(failures=row.failures + 1, retry_at=timezone.now() + pause, error=str(error)[:300])
+        log.warning("audit_sink_failed sink=%s link=%s retry_seconds=%d: %s", sink.name, row.link, pause.total_seconds(), error)
+        return 0
+    rows.update(link=batch[-1]["link"], failures=0, retry_at=None, error="", sent_at=timezone.now())
+    if row.failures:
+        log.info("audit_sink_recovered sink=%s after_failures=%d", sink.name, row.failures)
+    return len(batch)
