@@ -9,6 +9,7 @@ from django import forms
 from django.http import StreamingHttpResponse
 
 from sessions_app.admin import reasons
+from sessions_app.core.base import database
 from sessions_app.core.base.errors import DomainError
 from sessions_app.core.base.piping import Piped
 from sessions_app.core.sessions.export_files import Wish
@@ -97,4 +98,6 @@ def response(body: Piped, name: str) -> StreamingHttpResponse:
         "Cache-Control": "no-store",
         "X-Content-Type-Options": "nosniff",
     }
+    # Otherwise this thread would keep its connection until the client has read everything.
+    database.release()
     return StreamingHttpResponse(body, content_type=kind[name.rpartition(".")[2]], headers=headers)

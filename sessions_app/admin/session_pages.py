@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import path
 
 from sessions_app.accounts.people import account, actor, address
-from sessions_app.admin import exports, reasons
+from sessions_app.admin import exports, live, reasons
 from sessions_app.admin.pages import OperatorAdmin
 from sessions_app.core import turns
-from sessions_app.core.base.errors import NotPossible
+from sessions_app.core.base import database
+from sessions_app.core.base.errors import DomainError, NotPossible
 from sessions_app.core.log import journal
-from sessions_app.core.sessions import deleting, export_files, exporting, model_input
+from sessions_app.core.sessions import deleting, export_files, exporting, model_input, operator_forks
 from sessions_app.core.tenancy import rights, transcript_access
 from sessions_app.core.tenancy.rights import Right
 from sessions_app.models import LIVE_STATES, Session, Turn
@@ -31,6 +34,17 @@ else:
 EVENTS_A_PAGE = 100
 _EVENT_SHOWN = 4000
 _LINE_SHOWN = 3000
+_TURNS_OFFERED = 200
+"""The newest ended turns, up to one of which a session can be forked."""
+
+
+class ForkForm(forms.Form):
+    turn = forms.ChoiceField(label="With everything up to and including turn")
+
+    def __init__(self, turns: Sequence[tuple[str, datetime, str]], *args: Any) -> None:
+        super().__init__(*args)
+        choices = [(name, f"{name}, {at:%Y-%m-%d %H:%M:%S}, {state}") for name, at, state in turns]
+        self.fields["turn"].choices = choices  # type: ignore[attr-defined]  # of its kind
 
 
 class SessionPages(_Pages):
@@ -39,6 +53,8 @@ class SessionPages(_Pages):
     def session_urls(self) -> list[Any]:
         views: dict[str, Callable[..., HttpResponseBase]] = {
             "export": self.export_view,
+            "fork": self.fork_view,
+            "live": self.live_view,
             "events": self.events_view,
             "input": self.input_view,
             "stop": self.stop_view,
@@ -137,6 +153,47 @@ class SessionPages(_Pages):
             text=exports.SESSION_TEXT,
             rows=[],
             button="Download",
+            form=form,
+            back=self.link("change", session.pk),
+        )
+
+    def live_view(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
+        """What follows on an open page of the transcript, as server-sent events. The page's ticket shows that it was recorded."""
+        session = self.find_or_404(request, object_id)
+        self._require_here(request, session, Right.READ_TRANSCRIPTS)
+        if not live.is_ticket(request.GET.get("ticket", ""), account(request).id, session):
+            raise PermissionDenied
+        after = _number(request.headers.get("Last-Event-ID"))
+        stream = live.open_stream(request, session, (_number(request.GET.get("after")) or 0) if after is None else after)
+        if stream is None:
+            return HttpResponse("Too many pages follow sessions already.", status=503, content_type="text/plain")
+        # Otherwise this thread would keep its connection while the stream is open.
+        database.release()
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        return StreamingHttpResponse(stream, content_type="text/event-stream", headers=headers)
+
+    def fork_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        session = self.find_or_404(request, object_id)
+        self._require_here(request, session, Right.FORK_SESSIONS)
+        ended = Turn.objects.filter(session=session, cut_at=None).exclude(state__in=LIVE_STATES).order_by("-pk")
+        form = ForkForm(list(ended.values_list("public_id", "created_at", "state")[:_TURNS_OFFERED]), request.POST or None)
+        if request.method == "POST" and form.is_valid():
+            try:
+                made = operator_forks.fork(session, form.cleaned_data["turn"], actor=actor(request), address=address(request))
+            except DomainError as error:
+                form.add_error(None, str(error) or error.code.replace("_", " "))
+            else:
+                row = Session.objects.get(public_id=made.public_id)
+                self.message_user(request, f"This is the new session. It was forked from {session.public_id}.", messages.SUCCESS)
+                return HttpResponseRedirect(self.link("change", row.pk))
+        nothing = [] if ended.exists() else ["This session has no ended turn, so nothing can be copied."]
+        return self.confirm(
+            request,
+            title=f"Fork {session.public_id}",
+            text="A new session of the same tenant and agent gets a copy of the messages up to a turn. Nothing runs in it until "
+            "a client sends a message. It counts for the key that created this session. The audit records it.",
+            rows=nothing,
+            button="Fork",
             form=form,
             back=self.link("change", session.pk),
         )

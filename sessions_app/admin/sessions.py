@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlencode
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
@@ -14,10 +15,11 @@ from django.utils.text import Truncator
 
 from agents_app import registry
 from sessions_app.accounts.people import account, actor, address
-from sessions_app.admin import reasons
+from sessions_app.admin import live, reasons
 from sessions_app.admin.filters import Field, FilterForm, of_tenant, since, tenant_field, until
 from sessions_app.admin.pages import ReadOnlyAdmin, badge
 from sessions_app.admin.session_pages import SessionPages
+from sessions_app.core.log import journal
 from sessions_app.core.records import search_index
 from sessions_app.core.tenancy import rights, transcript_access
 from sessions_app.core.tenancy.rights import Right
@@ -185,9 +187,17 @@ class SessionAdmin(SessionPages, ReadOnlyAdmin[Session]):
         if reason is None:
             return reasons.ask(self, request, session)
         only = _number(request.GET.get("message"))
+        session_facts = transcript.facts(session)
+        # Before the messages are read, so that the page misses nothing between the two.
+        position = 0 if session_facts.live is None or only is not None else journal.before_open_step(session.pk)
+        follows = ""
         shown = transcript.page(session, _number(request.GET.get("page")) or 1)
         if only is None:
             detail = f"messages, page {shown.number} of {shown.paginator.num_pages}"
+            if session_facts.live is not None and not shown.has_next():
+                ticket = live.ticket(account(request).id, session)
+                follows = f"{self.link('live', session.pk)}?{urlencode({'after': position, 'ticket': ticket})}"
+                detail += ", and what follows live"
             views = transcript.turns_of(session, shown)
         else:
             detail = f"message {only}"
@@ -203,11 +213,13 @@ class SessionAdmin(SessionPages, ReadOnlyAdmin[Session]):
             {
                 "title": session.public_id,
                 "session": session,
-                "facts": transcript.facts(session),
+                "facts": session_facts,
+                "live": follows,
                 "views": views,
                 "shown": shown,
                 "only": only,
                 "can_export": self.may_here(request, session, Right.EXPORT_SESSIONS),
+                "can_fork": self.may_here(request, session, Right.FORK_SESSIONS),
                 "can_stop": self.may_here(request, session, Right.STOP_TURNS),
                 "can_delete": self.may_here(request, session, Right.DELETE_SESSIONS),
             },

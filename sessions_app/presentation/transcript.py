@@ -190,6 +190,12 @@ def single(session: Session, position: int) -> list[TurnView]:
     return _laid_out(session, rows, whole=True)
 
 
+def turn(session: Session, public_id: str) -> list[TurnView]:
+    """A turn's newest messages, as many as a page has."""
+    rows = list(_loaded(session).filter(turn__public_id=public_id).order_by("-position")[:MESSAGES_A_PAGE])[::-1]
+    return _laid_out(session, rows, whole=False)
+
+
 def turns_of(session: Session, shown: Page[Message]) -> list[TurnView]:
     views = _laid_out(session, list(shown.object_list), whole=False)
     if views:

@@ -350,6 +350,41 @@ def test_pages_of_the_admin_run_nothing_of_what_users_wrote_and_load_nothing_fro
     assert [asked for asked in page.asked if not asked.startswith((f"{site.server.origin()}/", "data:"))] == []
 
 
+READS = """
+import django
+django.setup()
+from sessions_app.models import AuditRecord
+print(AuditRecord.objects.filter(action="transcript_read").count())
+"""
+
+
+def test_an_open_transcript_shows_a_running_turn_until_its_end(site: Site, page: Page, model: ModelServer) -> None:
+    gate = f"live-{site.server.shape}"
+    prompt = model.script([steps.text("Hel"), steps.gate(gate), steps.text("lo, <b>page</b>.")])
+    name, value = site.server.manage(code=SIGN_IN).split()
+    origin = site.server.origin()
+    page.call("Network.setCookie", name=name, value=value, url=origin)
+    session = site.server.alice.create("echo")
+    row = site.server.manage(session, code=ROW).strip()
+    before = int(site.server.manage(code=READS))
+    with site.server.alice.stream(session, prompt) as stream:
+        stream.until("text_delta")
+        page.open(f"{origin}/admin/sessions_app/session/{row}/change/")
+        page.wait_for("document.querySelector('#streaming [data-kind=text]').textContent === 'Hel'")
+        assert page.run("document.querySelector('.ah-turn .ah-badge').textContent") == "running"
+        model.open_gate(gate)
+        page.wait_for("document.querySelector('article.ah-assistant')")
+    page.wait_for("document.querySelector('.ah-turn .ah-badge').textContent === 'done'")
+    assert page.run("document.querySelector('article.ah-assistant .ah-markdown').textContent").strip() == "Hello, <b>page</b>."
+    assert page.run("document.querySelector('#streaming').hidden")
+    # The page goes on with the next turn of the session.
+    site.server.alice.turn(session, model.script([steps.text("Again.")]))
+    page.wait_for("document.querySelectorAll('.ah-turn').length === 2")
+    page.wait_for("document.body.textContent.includes('Again.')")
+    assert page.complaints == []
+    assert int(site.server.manage(code=READS)) == before + 1
+
+
 @pytest.mark.slow
 def test_pages_of_the_admin_have_no_serious_barrier(site: Site, page: Page, tmp_path: Path) -> None:
     axe = generators.axe(tmp_path)

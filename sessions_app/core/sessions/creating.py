@@ -30,7 +30,7 @@ from sessions_app.core.records import options as session_options
 from sessions_app.core.records.idempotency import EarlierResult, IdempotencyKey
 from sessions_app.core.records.session_changes import Approval
 from sessions_app.core.sessions import forking
-from sessions_app.core.tenancy import access, agents, definitions, quotas, usage_entries
+from sessions_app.core.tenancy import access, agents, audit, definitions, quotas, usage_entries
 from sessions_app.core.terminals import access as terminals
 from sessions_app.core.turns import Accepted
 from sessions_app.core.workspaces import making
@@ -41,11 +41,23 @@ LONGEST_DIRECTORY = 4096
 
 
 @dataclass(frozen=True, slots=True)
+class Actor:
+    """A person, for the audit."""
+
+    name: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
 class Fork:
-    """Start the new session with another session's turns up to this one, including it."""
+    """Start the new session with another session's turns up to this one, including it.
+
+    ``by``: the operator who forks; recorded in the audit.
+    """
 
     session: Session
     turn: str
+    by: Actor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +229,15 @@ def _create(caller: Caller, new: NewSession, first_turn: FirstTurn | None, idemp
         directory, workspace = new.directory, None
         if source is not None and end is not None:
             forking.copy_history(source, session, end)
+            if new.fork is not None and new.fork.by is not None:
+                audit.record(
+                    actor=new.fork.by.name,
+                    address=new.fork.by.address,
+                    action=audit.Action.SESSION_FORKED,
+                    target=f"session {source.public_id}",
+                    tenant_id=caller.tenant,
+                    detail=f"into {session_id}, up to turn {new.fork.turn}",
+                )
             if directory is None:
                 directory, workspace = forking.directory_of(caller, source)
         if new.approval is not None or directory is not None:

@@ -41,6 +41,7 @@ class Action(StrEnum):
     WORKSPACE_REMOVED = "workspace_removed"
     TERMINAL_READ = "terminal_read"
     TERMINAL_ENDED = "terminal_ended"
+    SESSION_FORKED = "session_forked"
     SESSION_EXPORTED = "session_exported"
     TENANT_EXPORTED = "tenant_exported"
     TENANT_DELETION_BEGUN = "tenant_deletion_begun"

@@ -42,6 +42,7 @@ class Right(StrEnum):
     # Of the operator, for one tenant.
     CHANGE_TENANT = "change_tenant"
     DELETE_TENANT = "delete_tenant"
+    FORK_SESSIONS = "fork_sessions"
     # Of the whole server: never for staff who are limited to some tenants.
     CREATE_TENANTS = "create_tenants"
     SEE_SERVER = "see_server"
@@ -88,6 +89,7 @@ _OPERATOR = _AUDITOR | {
     Right.MANAGE_WEBHOOKS,
     Right.CHANGE_TENANT,
     Right.DELETE_TENANT,
+    Right.FORK_SESSIONS,
     Right.CREATE_TENANTS,
 }
 

@@ -1,4 +1,4 @@
-// Copy buttons, folding, progress that is loaded again, and replacing the address of a page that must not be reloaded. Everything works without it.
+// Copy buttons, folding, progress that is loaded again, transcripts that go on, and replacing the address of a page that must not be reloaded. Everything works without it.
 "use strict";
 
 document.addEventListener("DOMContentLoaded", () => {
@@ -47,7 +47,59 @@ document.addEventListener("DOMContentLoaded", () => {
   };
   for (const part of document.querySelectorAll("[data-reload]")) setTimeout(reload, 1000 * part.dataset.reload, part);
 
+  const talk = document.querySelector("[data-live]");
+  if (talk) follow(talk);
+
   // This page is the response to a POST. Reloading it would issue another key, so its address becomes that of the list.
   const leaving = document.querySelector("[data-leave-for]");
   if (leaving) history.replaceState(null, "", leaving.dataset.leaveFor);
 });
+
+// Show what happens in a session while its page is open. The server sends whole turns as HTML that it has made safe, and the
+// output of a step as text.
+const MOST_STREAMED = 200000;
+
+function follow(talk) {
+  const state = document.getElementById("live-state");
+  const streaming = document.getElementById("streaming");
+  const source = new EventSource(talk.dataset.live);
+  const scroll = (change) => {
+    const end = document.documentElement;
+    const atEnd = end.scrollHeight - end.scrollTop - end.clientHeight < 80;
+    change();
+    if (atEnd) end.scrollTop = end.scrollHeight;
+  };
+  source.addEventListener("open", () => { state.textContent = "Live: this page follows the session."; });
+  source.addEventListener("turn", (event) => scroll(() => {
+    const { id, html } = JSON.parse(event.data);
+    const turn = new DOMParser().parseFromString(html, "text/html").querySelector("section");
+    const before = document.getElementById(id);
+    if (before) {
+      const opened = [...before.querySelectorAll("details")].map((each) => each.open);
+      [...turn.querySelectorAll("details")].forEach((each, index) => { each.open = opened[index] ?? false; });
+      before.replaceWith(turn);
+    } else streaming.before(turn);
+    document.getElementById("nothing-yet")?.remove();
+  }));
+  source.addEventListener("settled", () => {
+    streaming.hidden = true;
+    for (const part of streaming.querySelectorAll("[data-kind]")) part.textContent = "";
+    streaming.querySelector("details").hidden = true;
+  });
+  source.addEventListener("delta", (event) => scroll(() => {
+    const { kind, text } = JSON.parse(event.data);
+    const part = streaming.querySelector(`[data-kind="${kind}"]`);
+    if (part.textContent.length < MOST_STREAMED) part.append(text);
+    if (kind === "thinking") streaming.querySelector("details").hidden = false;
+    streaming.hidden = false;
+  }));
+  source.addEventListener("over", (event) => {
+    source.close();
+    state.textContent = `Not live any more. ${JSON.parse(event.data)}`;
+  });
+  source.addEventListener("error", () => {
+    state.textContent = source.readyState === EventSource.CLOSED
+      ? "Not live: the server did not accept another page that follows a session, or you are signed out. Load the page again."
+      : "The connection was lost; the page connects again by itself.";
+  });
+}

@@ -9,6 +9,7 @@ from sessions_app.core.log.journal.pruning import forget_session, prune, prune_c
 from sessions_app.core.log.journal.reading import (
     Shown,
     Tail,
+    before_open_step,
     browse,
     counter_and_sessions,
     counters,
@@ -52,6 +53,7 @@ __all__ = [
     "append_for_each",
     "barrier",
     "barrier_async",
+    "before_open_step",
     "browse",
     "close",
     "counter_and_sessions",

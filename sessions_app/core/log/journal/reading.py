@@ -241,6 +241,16 @@ def open_step(session: int) -> list[Event]:
     return [Event(*row) for row in rows]
 
 
+def before_open_step(session: int) -> int:
+    """The position from which a reader gets the newest step from its start if it is not done, and else only what follows."""
+    newest = "select seq, kind from event where session_id = %s and kind in (%s, %s, %s, %s, %s) order by seq desc limit 1"
+    kinds = (Kind.STEP_STARTED, Kind.STEP_DONE, Kind.TURN_ENDED, Kind.TURN_FAILED, Kind.TURN_CANCELLED)
+    for seq, kind in _all(newest, (session, *(each.value for each in kinds))):
+        if kind == Kind.STEP_STARTED.value:
+            return int(seq) - 1
+    return span(session)[1] or 0
+
+
 def events_of(key: int, after: int) -> list[Event]:
     """All events under this number after a position. For terminals, whose later events are limited by their checkpoints."""
     rows = _all(
