@@ -22,6 +22,7 @@ class Section:
 SECTIONS = (
     Section("tenant", "Home", Right.SEE_TENANT),
     Section("playground", "Playground", Right.READ_TRANSCRIPTS),
+    Section("sessions", "Sessions", Right.SEE_SESSIONS),
     Section("keys", "Keys", Right.SEE_KEYS),
     Section("members", "Members", Right.SEE_MEMBERS),
 )

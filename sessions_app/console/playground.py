@@ -6,25 +6,20 @@ token, which is bound to the member, the tenant and the page's origin.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping
-from typing import Any, Concatenate, ParamSpec
+from collections.abc import Mapping
 
-from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_POST, require_safe
 
-from sessions_app.accounts.people import account
 from sessions_app.console.pages import tenant_page
-from sessions_app.console.requests import STATUSES, for_members, status_and_text
+from sessions_app.console.requests import for_members
+from sessions_app.console.scripts import for_scripts, page_origin
 from sessions_app.core.base.caller import READ, WRITE
 from sessions_app.core.base.errors import NotPossible
-from sessions_app.core.tenancy import origins, rights, tokens
+from sessions_app.core.tenancy import rights, tokens
 from sessions_app.core.tenancy.rights import Account, Right
 from sessions_app.models import Member, Tenant
-
-P = ParamSpec("P")
 
 _NEEDED: Mapping[str, frozenset[Right]] = {
     "meta:read": frozenset({Right.SEE_TENANT}),
@@ -47,43 +42,18 @@ def page(request: HttpRequest, by: Account, slug: str) -> HttpResponse:
     return tenant_page(request, by, found, "playground", "agenthost/console/playground.html", context)
 
 
-def _for_scripts(
-    view: Callable[Concatenate[HttpRequest, Account, P], HttpResponse],
-) -> Callable[Concatenate[HttpRequest, P], HttpResponse]:
-    """A view for scripts of the console: like ``for_members``, but errors are JSON."""
-
-    @functools.wraps(view)
-    def guarded(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
-        try:
-            return view(request, account(request), *args, **kwargs)
-        except tuple(STATUSES) as error:
-            status, text = status_and_text(error)
-            return JsonResponse({"detail": text}, status=status)
-
-    wrapped: Any = login_required(guarded)
-    return wrapped  # type: ignore[no-any-return]
-
-
 @sensitive_variables()
 @require_POST
-@_for_scripts
+@for_scripts
 def token(request: HttpRequest, by: Account, slug: str) -> HttpResponse:
     """Mint a token for the page that asks, with the scopes that the member's role allows."""
     found = rights.own_tenant(by, slug, Right.READ_TRANSCRIPTS)
     if found.suspended_at is not None:
         raise NotPossible("the tenant is suspended: its agents answer nobody until the operator ends this")
     scopes = _scopes(by, found)
-    minted = tokens.mint_for_member(found, request.user, scopes=scopes, origin=_origin(request))  # type: ignore[arg-type]
+    minted = tokens.mint_for_member(found, request.user, scopes=scopes, origin=page_origin(request))  # type: ignore[arg-type]
     return JsonResponse({"token": minted.raw, "seconds": tokens.USUAL, "scopes": minted.scopes})
 
 
 def _scopes(by: Account, tenant: Tenant) -> list[str]:
     return [scope for scope, needed in _NEEDED.items() if all(rights.as_member(by, right, tenant.pk) for right in needed)]
-
-
-def _origin(request: HttpRequest) -> str:
-    """The origin of the page that asks: this server's, as the browser sees it."""
-    origin = request.headers.get("Origin", "")
-    if not origins.is_host(origin, request.get_host()):
-        raise NotPossible("tokens are made for pages of this server only; open the page on this server")
-    return origin

@@ -8,6 +8,7 @@ from typing import Any, Concatenate, ParamSpec
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 
 from sessions_app.accounts.people import account, own_page
 from sessions_app.core.base import errors
@@ -34,12 +35,12 @@ _TEXTS: Mapping[int, str] = {
 
 
 def for_members(
-    view: Callable[Concatenate[HttpRequest, Account, P], HttpResponse],
-) -> Callable[Concatenate[HttpRequest, P], HttpResponse]:
+    view: Callable[Concatenate[HttpRequest, Account, P], HttpResponseBase],
+) -> Callable[Concatenate[HttpRequest, P], HttpResponseBase]:
     """A view that gets the account of the signed-in person, and whose domain errors become pages."""
 
     @functools.wraps(view)
-    def guarded(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+    def guarded(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
         try:
             return view(request, account(request), *args, **kwargs)
         except tuple(STATUSES) as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from sessions_app.console import keys, members, playground, start
+from sessions_app.console import keys, members, playground, sessions, start
 
 app_name = "console"
 
@@ -17,6 +17,12 @@ urlpatterns = [
     path("<slug:slug>/keys/<int:number>/limits/", keys.limits, name="key_limits"),
     path("<slug:slug>/keys/<int:number>/rotate/", keys.rotate, name="rotate_key"),
     path("<slug:slug>/keys/<int:number>/revoke/", keys.revoke, name="revoke_key"),
+    path("<slug:slug>/sessions/", sessions.index, name="sessions"),
+    path("<slug:slug>/sessions/<str:session>/", sessions.one, name="session"),
+    path("<slug:slug>/sessions/<str:session>/token/", sessions.token, name="session_token"),
+    path("<slug:slug>/sessions/<str:session>/export/", sessions.export, name="export_session"),
+    path("<slug:slug>/sessions/<str:session>/stop/", sessions.stop, name="stop_session"),
+    path("<slug:slug>/sessions/<str:session>/delete/", sessions.delete, name="delete_session"),
     path("<slug:slug>/members/", members.tenant, name="members"),
     path("<slug:slug>/playground/", playground.page, name="playground"),
     path("<slug:slug>/playground/token/", playground.token, name="playground_token"),

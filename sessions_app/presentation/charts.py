@@ -1,6 +1,6 @@
 """Charts as SVG, drawn on the server. Pure: no script, no inline style, and the same figures as a table.
 
-Colours come from classes (admin.css). A chart stretches to its column; its texts are HTML beside it, so that they stay
+Colours come from classes (presentation.css). A chart stretches to its column; its texts are HTML beside it, so that they stay
 readable at any width. Each stretch of time has a title, which browsers show when it is pointed at.
 """
 
@@ -18,7 +18,7 @@ _WIDTH, _HEIGHT = 600.0, 120.0
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One quantity over time; None: no value at that point. ``tone``: its colour, a class of admin.css."""
+    """One quantity over time; None: no value at that point. ``tone``: its colour, a class of presentation.css."""
 
     title: str
     tone: Literal["main", "second", "good", "warn", "bad", "quiet"]

@@ -143,12 +143,19 @@ def mint(
 
 
 def mint_for_member(
-    tenant: Tenant, member: AbstractBaseUser, *, scopes: Collection[str], origin: str, seconds: int = USUAL
+    tenant: Tenant,
+    member: AbstractBaseUser,
+    *,
+    scopes: Collection[str],
+    origin: str,
+    seconds: int = USUAL,
+    session: Session | None = None,
 ) -> Minted:
     """Mint a token with which a member of the tenant uses its sessions from a page of this origin.
 
-    ``scopes``: what the member's role allows, which the caller has checked; a member who leaves loses the tokens by
-    ``revoke_of_member``. NotPossible if the operator has revoked the member's key or has suspended the tenant.
+    ``session``: only this one; None: all of the tenant. ``scopes``: what the member's role allows, which the caller has
+    checked; a member who leaves loses the tokens by ``revoke_of_member``. NotPossible if the operator has revoked the
+    member's key or has suspended the tenant.
     """
     _check(scopes, seconds, origin)
     if not origin:
@@ -156,7 +163,7 @@ def mint_for_member(
     key = _key_of_member(tenant, member)
     if key.revoked_at is not None:
         raise NotPossible("the operator has revoked this member's key")
-    return _mint(tenant.pk, key.pk, member, None, list(scopes), seconds, origin)
+    return _mint(tenant.pk, key.pk, member, session, list(scopes), seconds, origin)
 
 
 def _key_of_member(tenant: Tenant, member: AbstractBaseUser) -> ApiKey:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import uuid
+
 from django.conf import settings
+from django.utils import timezone
 
 from sessions_app.core.base.errors import Fault, InvalidInput, ReasonNeeded
 from sessions_app.core.tenancy import audit, rights
@@ -10,6 +13,7 @@ from sessions_app.core.tenancy.rights import Account, Right
 from sessions_app.models import Session
 
 LONGEST_REASON = 500
+_NAMESPACE = uuid.UUID("0a57c8f2-6f0e-4a53-9a2c-7c1d3f0b6f5e")
 
 
 def check_reason(reason: str) -> str:
@@ -37,4 +41,19 @@ def read(by: Account, session: Session, *, reason: str = "", detail: str = "", a
         target=f"session {session.public_id}",
         tenant=session.tenant,
         detail="; ".join(filter(None, (detail, reason and f"reason: {reason}"))),
+    )
+
+
+def keep_reading(by: Account, session: Session, *, actor: str, address: str) -> None:
+    """Allow a member's page that follows a session to read it again and again; recorded once an hour."""
+    rights.require(by, Right.READ_TRANSCRIPTS, session.tenant)
+    hour = int(timezone.now().timestamp() // 3600)
+    audit.record_once(
+        uuid.uuid5(_NAMESPACE, f"{session.public_id} {by.id} {hour}"),
+        actor=actor,
+        address=address,
+        action=audit.Action.TRANSCRIPT_READ,
+        target=f"session {session.public_id}",
+        tenant_id=session.tenant_id,
+        detail="live, as it goes on; further reads within the hour are not recorded",
     )

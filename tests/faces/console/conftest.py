@@ -10,13 +10,14 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from sessions_app.models import Member, Role, Tenant
+from tests.faces.admin.conversations import make_tenant
 
 As = Callable[..., Client]
 
 
 @pytest.fixture
 def acme(transactional_db: None) -> Tenant:
-    return Tenant.objects.create(slug="acme")
+    return make_tenant("acme")
 
 
 @pytest.fixture
