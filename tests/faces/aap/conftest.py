@@ -118,12 +118,12 @@ def pointers(response: Any) -> set[str]:
 
 
 def whole(response: HttpResponseBase) -> bytes:
-    """A streaming answer's body, to its end."""
+    """A streaming answer's body, to its end, without its keep-alive comments."""
     assert isinstance(response, StreamingHttpResponse)
 
     async def read() -> bytes:
         async with asyncio.timeout(WAIT):
-            return b"".join([chunk async for chunk in response])
+            return b"".join([chunk async for chunk in response]).replace(b": keep-alive\n", b"")
 
     return asyncio.run(read())
 

@@ -278,8 +278,9 @@ def test_a_transcript_reads_as_a_conversation(eve: Client, acme: Tenant) -> None
     turn = with_a_tool(session)
     page = transcript(eve, session)
     told = ["Be brief.", "What is 6 times 7?", "I should calculate.", "Let me see.", "calculator", "6*7", "42", "It is 42."]
-    places = [page.index(text, page.index("ah-talk")) for text in told]
-    assert places == sorted(places)
+    place = page.index("ah-talk")
+    for text in told:
+        place = page.index(text, place)
     assert turn.public_id in page
     for fact in (
         "seed",
