@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +16,10 @@ from tests.e2e.browser import Browser, Page
 from tests.e2e.server import Server
 from tests.fakes import steps
 from tests.fakes.model_server import ModelServer
+from tests.paths import ROOT
 
+DOT = "R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"
+"""A picture of one pixel."""
 SIGN_IN = """
 import sys, django
 django.setup()
@@ -140,3 +147,165 @@ def test_a_reader_sees_a_session_and_cannot_write(
         server.alice.turn(session, model.script([steps.text("And this is new.")]))
         reader.sees("And this is new.")
         assert page.complaints == []
+
+
+def test_a_person_sets_options_and_tools_and_answers_every_kind_of_call_in_each_mode(person: Person, model: ModelServer) -> None:
+    person.open(agent="pilot")
+    person.fill("#option-tone", "very brief")
+    person.fill("#option-model_key", "sk-typed-canary")
+    person.click("#tools .tool label", "calculator")
+    person.click("#own-tool-sample")
+    person.click("#own-tool button")
+    person.fill("#own-name", "ask_a_human")
+    person.click("#own-tool button", "Declare")
+    calls = [
+        steps.call("calculator", {"expression": "6*7"}),
+        steps.call("look_up_order", {"number": "7"}),
+        steps.call("ask_a_human", {"question": "why?"}),
+    ]
+    prompt = model.script(calls, [steps.text("All done.")])
+    person.say(prompt)
+    # The first tool of the person's own answers by itself; the others ask.
+    person.sees("answered by this page, not sent yet")
+    person.page.run("document.querySelector('.ask textarea').value = 'because'")
+    person.click(".ask .button", "Answer")
+    person.click(".ask .button", "Allow in this session")
+    person.sees("All done.")
+    for shown in ("allowed in this session", "answered by you", "because", "shipped yesterday", "42"):
+        assert shown in person.text()
+    first = model.wait_request(prompt)
+    assert "Tone: very brief." in str(first.body["messages"][0])
+    assert first.headers["authorization"] == "Bearer sk-typed-canary"
+    assert "sk-typed-canary" not in person.page.run("document.documentElement.outerHTML")
+    assert person.page.run("document.querySelector('#option-model_key').value") == ""
+    assert "set; cannot be shown" in person.page.run("document.querySelector('#option-model_key').placeholder")
+    # Trusted now, so it does not ask; the other forms of an answer show the same.
+    for mode in ("message", "none"):
+        person.fill("#mode", mode)
+        person.say(model.script([steps.call("calculator", {"expression": "6*8"})], [steps.text(f"Again, by {mode}.")]))
+        person.sees(f"Again, by {mode}.")
+    assert person.text().count("48") == 2
+    # A picture, as if it had been chosen from the device.
+    person.page.run(
+        f"{{ const bytes = Uint8Array.from(atob('{DOT}'), (letter) => letter.charCodeAt(0));"
+        " const held = new DataTransfer(); held.items.add(new File([bytes], 'dot.gif', {type: 'image/gif'}));"
+        " const field = document.querySelector('#picture-file'); field.files = held.files;"
+        " field.dispatchEvent(new Event('change')); }"
+    )
+    person.page.wait_for("document.querySelector('#pictures img')")
+    seen = model.script([steps.text("A dot.")])
+    person.say(seen)
+    person.sees("A dot.")
+    assert "data:image/gif;base64,R0lG" in str(model.wait_request(seen).body["messages"][-1])
+    assert person.page.run("document.querySelectorAll('.entry.user img').length") == 1
+    # A denial, and what the server says of a bad picture's address.
+    person.click("#tools .tool label", "order_rope")
+    person.say(model.script([steps.call("order_rope", {"metres": 3})], [steps.text("Then not.")]))
+    person.page.wait_for("document.querySelector('.ask input')")
+    person.page.run("document.querySelector('.ask input').value = 'no budget'")
+    person.click(".ask .button", "Deny")
+    person.sees("Then not.")
+    assert "Tool call denied: no budget" in person.text()
+
+
+def test_a_second_pane_shows_the_session_over_ahp_and_both_act(person: Person, model: ModelServer) -> None:
+    person.open(agent="pilot")
+    person.click("#watching")
+    person.click("#tools .tool label", "calculator")
+    person.say(model.script([steps.thinking("Hm."), steps.call("calculator", {"expression": "6*7"})], [steps.text("It is 42.")]))
+    # The calls ask in both panes. What one answers, the other shows.
+    person.page.wait_for("document.querySelector('#entries .ask')")
+    person.click("#ahp-state .call button", "Allow once")
+    person.sees("It is 42.")
+    person.sees("It is 42.", "#ahp-state")
+    person.sees("complete", "#ahp-state")
+    prompt = model.script([steps.text("Said over AHP.")])
+    person.page.wait_for("!document.querySelector('#ahp-send').disabled")
+    person.fill("#ahp-message", prompt)
+    person.page.run("document.querySelector('#ahp-form').requestSubmit()")
+    person.sees("Said over AHP.")
+    person.sees(prompt)
+    person.sees("Said over AHP.", "#ahp-state")
+    assert person.page.run("document.querySelector('#ahp-unfolded').hidden")
+    assert "aht_" not in person.page.run("document.documentElement.outerHTML")
+
+
+def test_a_request_copied_as_code_runs_with_a_key(person: Person, model: ModelServer) -> None:
+    person.open(agent="pilot")
+    person.fill("#option-model_key", "sk-typed-canary")
+    prompt = model.script([steps.text("One.")])
+    person.say(prompt)
+    person.sees("One.")
+
+    def copied(language: str, place: str) -> str:
+        """The code of the request to this place, as the page copies it."""
+        all_of_them = "[...document.querySelectorAll('#requests li')]"
+        one = f"{all_of_them}.find((one) => one.querySelector('code').textContent.endsWith({place!r}))"
+        person.page.wait_for(one)
+        person.page.run(f"[...{one}.querySelectorAll('button')].find((one) => one.textContent.startsWith('{language}')).click()")
+        return str(person.page.wait_for(f"{one}.querySelector('pre').textContent"))
+
+    environment = {**os.environ, "AGENTHOST_KEY": person.server.keys.alice}
+    commands = {"curl": ["sh", "-c", copied("curl", "/turns")], "Python": [sys.executable, "-c", copied("Python", "/turns")]}
+    assert "fetch(" in copied("TypeScript", "/turns")
+    for command in commands.values():
+        person.page.wait_for("!document.querySelector('#send').disabled")
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        assert '{"delta":"One."}' in done.stdout, done.stderr + done.stdout
+    assert "YOUR MODEL_KEY" in copied("curl", "POST /aap/v3/sessions")
+    everything = person.page.run("document.querySelector('#requests').textContent")
+    for secret in ("aht_", "sk-typed-canary", person.server.keys.alice):
+        assert secret not in everything
+
+
+END_TOKENS = """
+import django
+django.setup()
+from django.utils import timezone
+from sessions_app.models import AccessToken
+print(AccessToken.objects.filter(member__isnull=False).update(revoked_at=timezone.now()))
+"""
+
+
+def test_a_token_that_ends_in_mid_answer_is_replaced_without_a_word(person: Person, model: ModelServer) -> None:
+    gate = f"token-{person.server.shape}"
+    person.open()
+    person.click("#watching")
+    person.say(model.script([steps.text("Before, "), steps.gate(gate), steps.text("after.")]))
+    person.sees("Before,")
+    person.sees("Before,", "#ahp-state")
+    minted = sum("/playground/token/" in address for address in person.page.asked)
+    person.server.manage(code=END_TOKENS)
+    # Both connections end and come back before the rest is said.
+    person.page.wait_for("document.querySelector('#ahp-frames').textContent.includes('\"reconnect\"')")
+    model.open_gate(gate)
+    person.sees("Before, after.")
+    person.sees("Before, after.", "#ahp-state")
+    assert sum("/playground/token/" in address for address in person.page.asked) > minted
+    assert person.text("#problem") == ""
+    # A request that was under way with the old token is refused and sent again, which the browser reports by itself.
+    person.page.complaints = [line for line in person.page.complaints if "401" not in line]
+
+
+FIXTURES = ROOT.parent / "shared" / "ahp" / "reducer-fixtures"
+
+
+@pytest.mark.skipif(not FIXTURES.exists(), reason=f"needs the protocol's reducer fixtures in {FIXTURES}")
+def test_the_pages_own_reducers_pass_the_protocols_cases(person: Person) -> None:
+    cases = [json.loads(path.read_text()) for path in sorted(Path(FIXTURES).glob("*.json"))]
+    cases = [case for case in cases if case["reducer"] == "session"]
+    assert len(cases) > 50
+    person.page.open(f"{person.server.origin()}/console/alice/playground/")
+    folded = person.page.run(
+        "import('/static/agenthost/playground/ahp_reducers.js').then(({reduceSession}) =>"
+        f" {json.dumps(cases)}.map((each) =>"
+        " each.actions.reduce((state, action) => reduceSession(state, action, 9999), each.initial)))"
+    )
+    for case, state in zip(cases, folded, strict=True):
+        assert without_nulls(state) == without_nulls(case["expected"]), case["description"]
+
+
+def without_nulls(value: object) -> object:
+    if isinstance(value, dict):
+        return {name: without_nulls(item) for name, item in value.items() if item is not None}
+    return [without_nulls(item) for item in value] if isinstance(value, list) else value

@@ -60,7 +60,11 @@ export async function* batches(response) {
   try {
     for (;;) {
       const { value, done } = await reader.read();
-      if (done) return;
+      if (done) {
+        const last = parsed(rest);
+        if (last.length) yield last;
+        return;
+      }
       const blocks = (rest + value).split("\n\n");
       rest = blocks.pop();
       const found = blocks.flatMap(parsed);

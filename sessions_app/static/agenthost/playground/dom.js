@@ -48,3 +48,11 @@ export function pretty(value) {
 export function replace(element, ...children) {
   element.replaceChildren(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
 }
+
+// Make these the children of an element, in this order. One that is in its place is not moved: it would lose the focus.
+export function arrange(parent, elements) {
+  elements.forEach((element, place) => {
+    if (parent.children[place] !== element) parent.insertBefore(element, parent.children[place] ?? null);
+  });
+  while (parent.children.length > elements.length) parent.lastElementChild.remove();
+}

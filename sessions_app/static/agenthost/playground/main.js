@@ -2,6 +2,8 @@
 
 import { Aap } from "./aap.js";
 import { Access, Refused, SignedOut } from "./access.js";
+import { AhpPane } from "./ahp_pane.js";
+import { Requests } from "./code.js";
 import { Conversation } from "./conversation.js";
 import { make, replace, shortened } from "./dom.js";
 import { Pictures } from "./pictures.js";
@@ -29,6 +31,14 @@ const setup = new Setup(
 );
 const pictures = new Pictures({ list: at("pictures"), field: at("picture-file"), composer: at("composer"), failed: problem });
 
+const requests = new Requests(at("requests"), () => setup.secrets);
+access.onrequest = (request) => requests.add(request);
+const pane = new AhpPane(
+  { state: at("ahp-state"), status: at("ahp-status"), frames: at("ahp-frames"), unfolded: at("ahp-unfolded"), form: at("ahp-form"), message: at("ahp-message"), send: at("ahp-send"), stop: at("ahp-stop") },
+  access,
+  mayWrite,
+);
+
 let agents = [];
 let chosen = null;
 let decisions = new Map();
@@ -50,6 +60,8 @@ function say(text) {
 
 function show() {
   answerCanned();
+  // A session that AAP has made has this address over AHP.
+  pane.show(session.id === null || at("watch").hidden ? null : `${session.agent.name}:/${session.id}`);
   view.show(conversation);
   at("empty").hidden = conversation.entries.length > 0 || session.id !== null;
   const pending = conversation.pending;
@@ -327,6 +339,11 @@ at("message").addEventListener("keydown", (event) => {
   }
 });
 at("stop").addEventListener("click", stop);
+at("watching").addEventListener("change", (event) => {
+  at("watch").hidden = !event.target.checked;
+  at("panes").classList.toggle("watched", event.target.checked);
+  render();
+});
 at("partial").addEventListener("click", sendDecisions);
 at("new").addEventListener("click", newSession);
 at("agent").addEventListener("change", newSession);

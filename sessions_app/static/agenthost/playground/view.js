@@ -1,6 +1,6 @@
 // Shows a conversation: one element for each entry, rebuilt only when the entry has changed.
 
-import { make, picture, pretty, replace } from "./dom.js";
+import { arrange, make, picture, pretty, replace } from "./dom.js";
 import { markdown } from "./markdown.js";
 
 export class ConversationView {
@@ -25,11 +25,7 @@ export class ConversationView {
       return node.element;
     });
     this.#nodes = kept;
-    // Moving an element would take the focus from what a person types.
-    elements.forEach((element, place) => {
-      if (this.#root.children[place] !== element) this.#root.insertBefore(element, this.#root.children[place] ?? null);
-    });
-    while (this.#root.children.length > elements.length) this.#root.lastElementChild.remove();
+    arrange(this.#root, elements);
     this.#root.setAttribute("aria-busy", String(conversation.running));
     if (atEnd) this.#root.scrollTop = this.#root.scrollHeight;
   }
