@@ -44,7 +44,7 @@ class Answered:
     """Facts about a provider's error response, without any text of a user or a vendor.
 
     ``code``: the vendor's error code, made of short tokens. ``retry_after``: the seconds it asked for. ``attempts``: the
-    number of requests. ``after_output``: part of the message had arrived.
+    number of requests. ``after_output``: part of the message had arrived. ``host``: of the address that was asked.
     """
 
     status: int | None = None
@@ -52,6 +52,7 @@ class Answered:
     retry_after: float | None = None
     attempts: int = 1
     after_output: bool = False
+    host: str = ""
 
 
 class ProviderError(AgentError):

@@ -114,13 +114,13 @@ async def stream(request: ModelRequest, make: Callable[[], Call]) -> AsyncGenera
                 yield _renamed(batch, call.tool_names) if call.tool_names else batch
             return
         except _Failed as failed:
-            error = _masked(failed.error, request, attempts=attempt + 1)
+            error = _masked(failed.error, request, attempts=attempt + 1, host=_host(call, request))
             if failed.wait is None or attempt >= request.limits.retries:
                 raise error from None
             logger.info("%s: attempt %d: %s; again in %.2f s", call.vendor, attempt + 1, error, failed.wait)
             wait = failed.wait
         except ProviderError as error:
-            raise _masked(error, request, attempts=attempt + 1, after_output=True) from None
+            raise _masked(error, request, attempts=attempt + 1, after_output=True, host=_host(call, request)) from None
         finally:
             await answer.aclose()
         await asyncio.sleep(wait)
@@ -157,6 +157,11 @@ def _masked(error: ProviderError, request: ModelRequest, **known: Any) -> Provid
     """The error without the request's secrets: a server may repeat a key in its error code."""
     answered = replace(error.answered, code=masked(error.answered.code, request), **known)
     return ProviderError(error.fault, masked(error.detail, request), answered)
+
+
+def _host(call: Call, request: ModelRequest) -> str:
+    """The host that was asked, with its port if the address names one."""
+    return masked(urlsplit(call.url).netloc.rpartition("@")[2], request)
 
 
 def masked(detail: str, request: ModelRequest) -> str:

@@ -351,26 +351,37 @@ def _state_text(call: ToolCall) -> str:
 
 
 def failure_text(turn: Turn) -> str:
-    """Why a turn failed, for operators; empty if only its error code is known."""
+    """Why a turn failed, for operators; empty if nothing is known but its state."""
     if turn.failure is None:
-        return ""
+        return _CAUSES.get(turn.error, "")
     found: dict[str, Any] = exact_json.loads(turn.failure)
     if found["kind"] == "internal":
-        return f"The server failed with {found['exception']}; the log has the stack frames under the turn's id."
+        # Stored by an earlier release without places.
+        places = f", at {', '.join(reversed(found['frames']))}" if found.get("frames") else ""
+        return f"The server failed with {found['exception']}{places}. Nothing was retried."
     answered = [f"status {found['status']}"] if "status" in found else []
     answered += [str(found["code"])] if "code" in found else []
-    what = f"{found['provider']}: {_KINDS.get(found['kind'], found['kind'])}"
+    where = f"{found['provider']} at {found['host']}" if "host" in found else str(found["provider"])
+    what = f"{where}: {_KINDS.get(found['kind'], found['kind'])}"
     attempts = found["attempts"]
     sentences = [
         f"{what} ({', '.join(answered)})" if answered else what,
         "after part of the output" if found["after_output"] else "before any output",
-        f"{attempts} attempt{'' if attempts == 1 else 's'}",
+        "1 attempt, nothing was retried" if attempts == 1 else f"{attempts} attempts",
     ]
     if "retry_after" in found:
         sentences.append(f"the provider asks to retry after {found['retry_after']} s")
     return "; ".join(sentences) + "."
 
 
+_CAUSES = {
+    "limit": "It ran longer than its agent allows; the agent's limits have the time.",
+    "interrupted": "Its worker ended when part of an answer had already been shown, so the step could not be begun again.",
+    "too_many_steps": "The agent took more steps than its limits allow.",
+    "quota_tokens": "The tokens of the day of its tenant or key were used up; the tenant's and the key's page have the limits.",
+    "turn_too_large": "Its messages became larger than a turn may be.",
+}
+"""Sentences for codes of errors that are not a provider's."""
 _KINDS = {
     "unavailable": "not available",
     "refused_request": "refused the request",

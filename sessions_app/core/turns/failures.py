@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agents_app import options
+from agents_app import options, redaction
 from agents_app.errors import Answered, ProviderError
 from agents_app.spec import AgentSpec
 
@@ -22,6 +22,8 @@ _LIMIT = ("insufficient_quota", "insufficient_balance", "rate_limit", "billing",
 _UNKNOWN_MODEL = ("model_not_found", "model_not_available", "unknown_model", "invalid_model", "modelnotfounderror")
 _STATUSES = ("400", "401", "402", "403", "404", "429")
 _LONGEST_CODE = 200
+_LONGEST_HOST = 255
+_FRAMES = 5
 
 
 def facts(error: ProviderError, full_model: str) -> dict[str, Any]:
@@ -33,6 +35,8 @@ def facts(error: ProviderError, full_model: str) -> dict[str, Any]:
         "attempts": answered.attempts,
         "after_output": answered.after_output,
     }
+    if answered.host:
+        found["host"] = answered.host[:_LONGEST_HOST]
     if answered.status is not None:
         found["status"] = answered.status
     if answered.code:
@@ -43,8 +47,9 @@ def facts(error: ProviderError, full_model: str) -> dict[str, Any]:
 
 
 def internal(error: Exception) -> dict[str, Any]:
-    """The facts of an internal failure: the exception's class."""
-    return {"kind": "internal", "exception": type(error).__name__}
+    """The facts of an internal failure: the exception's classes, and the innermost places in the code. Never its message."""
+    _, *places = redaction.without_source(error).splitlines()
+    return {"kind": "internal", "exception": redaction.kinds(error), "frames": [each.strip() for each in places[-_FRAMES:]]}
 
 
 def code_of(error: ProviderError, spec: AgentSpec, set_by_client: Mapping[str, str]) -> str:

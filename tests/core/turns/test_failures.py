@@ -106,7 +106,9 @@ def test_a_clients_refused_key_is_reported_to_it_and_stored_as_facts(
     mine, theirs = alice.session(options={"key": SECRET}), alice.session()
     turn = wait_for_state(alice.say(mine, refusal), "error")
     assert turn.error == "provider_key_refused"
-    assert failure_of(turn) == {
+    found = failure_of(turn)
+    assert found.pop("host").startswith("127.0.0.1:")
+    assert found == {
         "kind": "configuration",
         "provider": "openai-chat",
         "attempts": 1,
@@ -143,7 +145,7 @@ def test_a_broken_answer_and_a_retried_one_have_different_facts(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_an_internal_failure_stores_only_its_class(
+def test_an_internal_failure_stores_its_class_and_place_and_never_its_message(
     alice: World, start_worker: Callable[[], Worker], model: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
@@ -152,4 +154,9 @@ def test_an_internal_failure_stores_only_its_class(
     monkeypatch.setattr(planning, "make", broken)
     start_worker()
     turn = wait_for_state(alice.say(alice.session(), model.script([steps.text("never")])), "error")
-    assert (turn.error, failure_of(turn)) == ("internal", {"kind": "internal", "exception": "KeyError"})
+    found = failure_of(turn)
+    assert (turn.error, found["exception"]) == ("internal", "KeyError")
+    assert found["frames"][-1].startswith("test_failures.py:")
+    assert found["frames"][-1].endswith(" in broken")
+    assert len(found["frames"]) <= 5
+    assert SECRET not in json.dumps(found)

@@ -367,6 +367,7 @@ def test_an_ended_turn_shows_how_it_ended(eve: Client, acme: Tenant) -> None:
     session = make_session(acme)
     for state, given in (
         (TurnState.ERROR, {"error": "provider_unavailable", "takeovers": 1}),
+        (TurnState.ERROR, {"error": "interrupted"}),
         (TurnState.CANCELLED, {"provider_closed_at": START + timedelta(seconds=5)}),
         (TurnState.DONE, {"stop_reason": "max_tokens"}),
         (TurnState.RUNNING, {}),
@@ -377,6 +378,8 @@ def test_an_ended_turn_shows_how_it_ended(eve: Client, acme: Tenant) -> None:
         {**facts, "attempts": 3, "after_output": False, "retry_after": 20},
         {"kind": "broken_stream", "provider": "anthropic", "attempts": 1, "after_output": True},
         {"kind": "internal", "exception": "KeyError"},
+        {"kind": "internal", "exception": "ValueError from OSError", "frames": ["runner.py:7 in run", "planning.py:5 in make"]},
+        {"kind": "timeout", "provider": "openai-chat", "host": "models.corp:8443", "attempts": 2, "after_output": False},
     ]
     for failure in failures:
         given = {"error": "provider_failed", "failure": exact_json.dumps(failure)}
@@ -385,8 +388,11 @@ def test_an_ended_turn_shows_how_it_ended(eve: Client, acme: Tenant) -> None:
     for text in (
         "openai-chat: not available (status 429, rate_limit_exceeded); before any output; 3 attempts;"
         " the provider asks to retry after 20 s.",
-        "anthropic: the response ended early or could not be parsed; after part of the output; 1 attempt.",
-        "The server failed with KeyError",
+        "anthropic: the response ended early or could not be parsed; after part of the output; 1 attempt, nothing was retried.",
+        "The server failed with KeyError.",
+        "The server failed with ValueError from OSError, at planning.py:5 in make, runner.py:7 in run. Nothing was retried.",
+        "openai-chat at models.corp:8443: did not answer in time; before any output; 2 attempts.",
+        "ended when part of an answer had already been shown",
     ):
         assert text in page, text
     for text in ("provider_unavailable", "taken over 1 time", "connection was closed", "token limit", "is running"):
