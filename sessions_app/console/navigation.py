@@ -23,6 +23,7 @@ SECTIONS = (
     Section("tenant", "Home", Right.SEE_TENANT),
     Section("playground", "Playground", Right.READ_TRANSCRIPTS),
     Section("sessions", "Sessions", Right.SEE_SESSIONS),
+    Section("use", "Use", Right.SEE_USE),
     Section("keys", "Keys", Right.SEE_KEYS),
     Section("members", "Members", Right.SEE_MEMBERS),
 )

@@ -13,6 +13,7 @@ from typing import Literal
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+Tone = Literal["main", "second", "good", "warn", "bad", "quiet"]
 _WIDTH, _HEIGHT = 600.0, 120.0
 
 
@@ -21,7 +22,7 @@ class Line:
     """One quantity over time; None: no value at that point. ``tone``: its colour, a class of presentation.css."""
 
     title: str
-    tone: Literal["main", "second", "good", "warn", "bad", "quiet"]
+    tone: Tone
     values: Sequence[float | None]
 
 

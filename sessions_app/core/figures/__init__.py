@@ -4,6 +4,7 @@ Housekeeping writes them (``keep``) from rows that exist already; nothing that a
 """
 
 from sessions_app.core.figures.attention import Attention, attention
+from sessions_app.core.figures.by_day import Turns, turns_by_day
 from sessions_app.core.figures.keeping import HOURS_KEPT, MINUTES_KEPT, keep
 from sessions_app.core.figures.reading import Busy, Point, Range, Series, busiest, series
 
@@ -15,8 +16,10 @@ __all__ = [
     "Point",
     "Range",
     "Series",
+    "Turns",
     "attention",
     "busiest",
     "keep",
     "series",
+    "turns_by_day",
 ]

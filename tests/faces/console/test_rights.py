@@ -82,6 +82,8 @@ RULES: dict[tuple[str, str], Rule] = {
     ("stop_session", "post"): Rule(Right.STOP_TURNS, 302, _session),
     ("delete_session", "get"): Rule(Right.DELETE_SESSIONS, 200, _session),
     ("delete_session", "post"): Rule(Right.DELETE_SESSIONS, 302, _session),
+    ("use", "get"): Rule(Right.SEE_USE),
+    ("use_file", "get"): Rule(Right.SEE_USE),
     ("members", "get"): Rule(Right.SEE_MEMBERS),
     ("invite", "post"): Rule(Right.MANAGE_MEMBERS, fields={"role": "reader"}),
     ("withdraw", "post"): Rule(Right.MANAGE_MEMBERS, 302, _invitation),
