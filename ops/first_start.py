@@ -62,8 +62,8 @@ def prepare(base: str) -> None:
     from django.core.management import call_command
 
     from agents_app import registry
-    from sessions_app.core.tenancy import keys, tenants
-    from sessions_app.models import ApiKey
+    from sessions_app.core.tenancy import keys, members, tenants
+    from sessions_app.models import ApiKey, Member, Role
 
     call_command("migrate", verbosity=0, interactive=False)
     tenant, _ = tenants.create(TENANT, "This machine", actor="quickstart")
@@ -72,9 +72,12 @@ def prepare(base: str) -> None:
     if not users.filter(is_superuser=True).exists():
         password = secrets.token_urlsafe(12)
         users.create_superuser(ADMIN, password=password)
-        say(f"  Admin     {base}/admin/   user {ADMIN}, password {password}")
+        say(f"  Console   {base}/console/   user {ADMIN}, password {password}")
     else:
-        say(f"  Admin     {base}/admin/   (forgotten: .venv/bin/python manage.py changepassword {ADMIN})")
+        say(f"  Console   {base}/console/   (forgotten: .venv/bin/python manage.py changepassword {ADMIN})")
+    if not Member.objects.filter(tenant=tenant).exists():
+        members.add(tenant, users.filter(is_superuser=True).earliest("pk"), Role.OWNER, actor="quickstart")
+    say(f"  Admin     {base}/admin/   the same user: all tenants of this server")
     say(f"  Protocol  {base}/aap/v3   described at {base}/docs/   health: {base}/readyz")
     first = ApiKey.objects.filter(tenant=tenant).order_by("created_at").first()
     if first is None:

@@ -7,8 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ops import clean_environment
+import pytest
+
+from ops import clean_environment, first_start
 from ops.services import free_port
+from sessions_app.models import Member, Role
 from tests import closed_pipe
 from tests.paths import ROOT
 
@@ -30,3 +33,13 @@ def test_the_port_is_the_settings_unless_it_is_given(tmp_path: Path) -> None:
         )
     assert done.returncode == 1
     assert f"Port {port} is in use; choose another: ops/quickstart --port " in done.stderr
+
+
+@pytest.mark.django_db
+def test_the_admin_of_a_first_start_owns_its_tenant(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENTHOST_PORT", "8000")
+    for _ in range(2):
+        first_start.prepare("http://127.0.0.1:8000")
+        assert "http://127.0.0.1:8000/console/" in capsys.readouterr().out
+    member = Member.objects.get()
+    assert (member.user.get_username(), member.tenant.slug, member.role) == (first_start.ADMIN, first_start.TENANT, Role.OWNER)
