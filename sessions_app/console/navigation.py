@@ -25,6 +25,7 @@ SECTIONS = (
     Section("sessions", "Sessions", Right.SEE_SESSIONS),
     Section("use", "Use", Right.SEE_USE),
     Section("keys", "Keys", Right.SEE_KEYS),
+    Section("webhooks", "Webhooks", Right.SEE_WEBHOOKS),
     Section("members", "Members", Right.SEE_MEMBERS),
 )
 

@@ -23,6 +23,7 @@ STATUSES: Mapping[type[errors.DomainError], int] = {
     errors.TenantNotFound: 404,
     errors.MemberNotFound: 404,
     errors.KeyNotFound: 404,
+    errors.WebhookNotFound: 404,
     errors.SessionNotFound: 404,
     errors.NotPossible: 409,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from sessions_app.console import keys, members, playground, sessions, start, use
+from sessions_app.console import keys, members, playground, sessions, start, use, webhooks
 
 app_name = "console"
 
@@ -25,6 +25,14 @@ urlpatterns = [
     path("<slug:slug>/sessions/<str:session>/delete/", sessions.delete, name="delete_session"),
     path("<slug:slug>/use/", use.page, name="use"),
     path("<slug:slug>/use/file/", use.download, name="use_file"),
+    path("<slug:slug>/webhooks/", webhooks.index, name="webhooks"),
+    path("<slug:slug>/webhooks/new/", webhooks.new, name="new_webhook"),
+    path("<slug:slug>/webhooks/<str:webhook>/", webhooks.one, name="webhook"),
+    path("<slug:slug>/webhooks/<str:webhook>/change/", webhooks.change, name="change_webhook"),
+    path("<slug:slug>/webhooks/<str:webhook>/rotate/", webhooks.rotate, name="rotate_webhook"),
+    path("<slug:slug>/webhooks/<str:webhook>/test/", webhooks.test, name="test_webhook"),
+    path("<slug:slug>/webhooks/<str:webhook>/delete/", webhooks.delete, name="delete_webhook"),
+    path("<slug:slug>/webhooks/<str:webhook>/deliveries/<str:delivery>/repeat/", webhooks.repeat, name="repeat_delivery"),
     path("<slug:slug>/members/", members.tenant, name="members"),
     path("<slug:slug>/playground/", playground.page, name="playground"),
     path("<slug:slug>/playground/token/", playground.token, name="playground_token"),

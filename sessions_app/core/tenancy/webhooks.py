@@ -198,6 +198,12 @@ def secrets_of(webhook: int) -> list[str]:
     return [sealing.unseal(bytes(row.sealed), _place(webhook)) for row in valid.order_by("-pk")]
 
 
+def expiries(row: Webhook) -> list[datetime | None]:
+    """Until when each secret that signs now does so, the newest first; None: for ever."""
+    valid = WebhookSecret.objects.filter(Q(expires_at=None) | Q(expires_at__gt=Now()), webhook=row)
+    return list(valid.order_by("-pk").values_list("expires_at", flat=True))
+
+
 def signatures(with_secrets: Sequence[str], event: str, timestamp: int, body: bytes) -> str:
     """The value of the header ``webhook-signature``: one signature for each secret."""
     signed = f"{event}.{timestamp}.".encode() + body

@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import get_resolver, reverse
 
-from sessions_app.core.tenancy import invitations, keys
+from sessions_app.core.tenancy import invitations, keys, webhooks
 from sessions_app.core.tenancy.rights import RIGHTS, Right
 from sessions_app.models import Member, Role, SessionTail, Staff, StaffRole, Tenant
 from tests.faces.admin.conversations import make_session, make_tenant
@@ -57,6 +57,19 @@ def _session(tenant: Tenant) -> Values:
     return {"session": session.public_id}
 
 
+WEBHOOK = {"url": "https://hooks.example.com/x", "types": ["turn.ended"]}
+
+
+def _webhook(tenant: Tenant) -> Values:
+    made = webhooks.create(tenant.pk, url="https://hooks.example.com/y", types=["turn.ended"], description="", actor="x")
+    return {"webhook": made.webhook.public_id}
+
+
+def _delivery(tenant: Tenant) -> Values:
+    values = _webhook(tenant)
+    return {**values, "delivery": webhooks.send_test(webhooks.find(tenant.pk, values["webhook"])).public_id}
+
+
 RULES: dict[tuple[str, str], Rule] = {
     ("tenant", "get"): Rule(Right.SEE_TENANT),
     ("playground", "get"): Rule(Right.READ_TRANSCRIPTS),
@@ -82,6 +95,18 @@ RULES: dict[tuple[str, str], Rule] = {
     ("stop_session", "post"): Rule(Right.STOP_TURNS, 302, _session),
     ("delete_session", "get"): Rule(Right.DELETE_SESSIONS, 200, _session),
     ("delete_session", "post"): Rule(Right.DELETE_SESSIONS, 302, _session),
+    ("webhooks", "get"): Rule(Right.SEE_WEBHOOKS),
+    ("new_webhook", "get"): Rule(Right.MANAGE_WEBHOOKS),
+    ("new_webhook", "post"): Rule(Right.MANAGE_WEBHOOKS, 200, fields=WEBHOOK),
+    ("webhook", "get"): Rule(Right.SEE_WEBHOOKS, 200, _webhook),
+    ("change_webhook", "get"): Rule(Right.MANAGE_WEBHOOKS, 200, _webhook),
+    ("change_webhook", "post"): Rule(Right.MANAGE_WEBHOOKS, 302, _webhook, WEBHOOK),
+    ("rotate_webhook", "get"): Rule(Right.MANAGE_WEBHOOKS, 200, _webhook),
+    ("rotate_webhook", "post"): Rule(Right.MANAGE_WEBHOOKS, 200, _webhook),
+    ("test_webhook", "post"): Rule(Right.MANAGE_WEBHOOKS, 302, _webhook),
+    ("delete_webhook", "get"): Rule(Right.MANAGE_WEBHOOKS, 200, _webhook),
+    ("delete_webhook", "post"): Rule(Right.MANAGE_WEBHOOKS, 302, _webhook),
+    ("repeat_delivery", "post"): Rule(Right.MANAGE_WEBHOOKS, 302, _delivery),
     ("use", "get"): Rule(Right.SEE_USE),
     ("use_file", "get"): Rule(Right.SEE_USE),
     ("members", "get"): Rule(Right.SEE_MEMBERS),
