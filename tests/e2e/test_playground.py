@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e import browser as browsers
+from tests.e2e import generators
 from tests.e2e.browser import Browser, Page
 from tests.e2e.server import Server
 from tests.fakes import steps
@@ -131,6 +132,24 @@ def test_a_person_talks_to_an_agent_reloads_in_mid_answer_and_stops_it(person: P
     kept = "JSON.stringify([{...localStorage}, {...sessionStorage}, document.documentElement.outerHTML])"
     assert "aht_" not in person.page.run(kept)
     assert "aht_" not in "".join(person.page.asked)
+
+
+def test_a_reload_in_the_second_step_of_a_turn_shows_each_step_once(person: Person, model: ModelServer) -> None:
+    gate = f"steps-{person.server.shape}"
+    person.open(agent="pilot")
+    person.click("#tools .tool label", "calculator")
+    person.click("#tools .tool label:has(:enabled)", "runs without asking")
+    first = [steps.text("Step one."), steps.call("calculator", {"expression": "6*7"})]
+    person.say(model.script(first, [steps.text("Step two,"), steps.gate(gate), steps.text(" the end.")]))
+    person.sees("Step two,")
+    person.page.call("Page.reload")
+    person.page.wait_for("document.readyState === 'complete' && document.querySelector('#entries .entry')")
+    person.sees("Step two,")
+    model.open_gate(gate)
+    person.sees("Step two, the end.")
+    person.sees("The agent has finished.", "#status")
+    counted = [person.text().count(part) for part in ("Step one.", "Step two,", "Result\n42")]
+    assert (counted, person.page.run("document.querySelectorAll('.call').length")) == ([1, 1, 1], 1)
 
 
 def test_a_reader_sees_a_session_and_cannot_write(
@@ -285,6 +304,229 @@ def test_a_token_that_ends_in_mid_answer_is_replaced_without_a_word(person: Pers
     assert person.text("#problem") == ""
     # A request that was under way with the old token is refused and sent again, which the browser reports by itself.
     person.page.complaints = [line for line in person.page.complaints if "401" not in line]
+
+
+# --- what a server may answer, without a server that does ---
+
+ANSWER = """
+const original = window.fetch;
+window.fetch = (address, options) => {
+  for (const [part, status, body, headers] of ANSWERS) {
+    if (String(address).includes(part)) {
+      const known = {"Content-Type": "application/json", ...headers};
+      return Promise.resolve(new Response(JSON.stringify(body), {status, headers: known}));
+    }
+  }
+  return original(address, options);
+};
+"""
+
+
+def answering(person: Person, *answers: tuple[str, int, object, dict[str, str]]) -> None:
+    """Answer requests whose address contains a text, instead of the server, from the next page on."""
+    source = ANSWER.replace("ANSWERS", json.dumps(answers))
+    person.page.call("Page.addScriptToEvaluateOnNewDocument", source=f"{{ {source} }}")
+
+
+def test_the_page_says_what_to_do_without_agents(person: Person) -> None:
+    answering(person, ("/meta", 200, {"version": 3, "agents": []}, {}))
+    person.page.open(f"{person.server.origin()}/console/alice/playground/")
+    person.sees("This tenant has no agents.", "#empty")
+    assert person.page.run("document.querySelector('#send').disabled")
+
+
+@pytest.mark.parametrize(
+    ("place", "status", "detail", "said"),
+    [
+        ("/turns", 429, "5 turns per minute.", "A limit is reached: 5 turns per minute. Try again in 7 s."),
+        ("/turns", 409, "A turn is already running in this session.", "A turn is running in this session already."),
+        ("/turns", 422, "messages[0]: too long.", "messages[0]: too long."),
+        ("/aap/v3/sessions", 503, "Not ready.", "Not ready."),
+    ],
+)  # fmt: skip
+def test_a_refused_message_comes_back_to_be_sent_again(person: Person, place: str, status: int, detail: str, said: str) -> None:
+    person.open()
+    source = ANSWER.replace("ANSWERS", json.dumps([(place, status, {"detail": detail, "status": status}, {"Retry-After": "7"})]))
+    person.page.run(f"{{ {source} }}")
+    person.say("Keep me.")
+    person.sees(said, "#problem")
+    assert person.page.run("document.querySelector('#message').value") == "Keep me."
+    person.page.wait_for("!document.querySelector('#entries .user') && !document.querySelector('#send').disabled")
+
+
+def test_a_person_who_is_signed_out_is_led_to_the_sign_in_and_back(person: Person) -> None:
+    person.page.call("Network.clearBrowserCookies")
+    name, value = "sessionid", "gone"
+    person.page.call("Network.setCookie", name=name, value=value, url=person.server.origin())
+    person.page.open(f"{person.server.origin()}/console/alice/playground/")
+    assert "/accounts/login/?next=/console/alice/playground/" in person.page.run("location.href")
+
+
+def test_a_page_whose_person_has_signed_out_says_so(
+    server: Server, browser: Browser, cookies: dict[str, tuple[str, str]], model: ModelServer
+) -> None:
+    with browser.page() as page:
+        left = Person(server, page, cookies["owner"])
+        left.open()
+        page.call("Network.clearBrowserCookies")
+        # As if the token had ended.
+        source = ANSWER.replace("ANSWERS", json.dumps([("/aap/v3/sessions", 401, {"detail": "no"}, {})]))
+        page.run(f"{{ {source} }}")
+        left.say("Hello?")
+        left.sees("You are signed out.", "#problem")
+        assert page.run("document.querySelector('#problem a').href").startswith(f"{server.origin()}/accounts/login/?next=")
+
+
+# --- hostile content ---
+
+SCRIPT = "document.title = 'owned'"
+EVIL = (
+    f'"><script>{SCRIPT}</script><img src=x onerror="{SCRIPT}"><svg onload="{SCRIPT}"></svg><style>*{{display:none}}</style>'
+    f"<iframe srcdoc='<script>parent.{SCRIPT}</script>'></iframe>{{{{constructor.constructor('{SCRIPT}')()}}}}\u202egnp.exe"
+)
+EVIL_MARKDOWN = (
+    f"# {EVIL}\n\n[go](javascript:{SCRIPT.replace(' ', '')})"
+    f" [data](data:text/html,<script>{SCRIPT}</script>)"
+    " ![x](http://127.0.0.1:9/pixel.png) ![y](javascript:alert)"
+    f" <javascript:{SCRIPT.replace(' ', '')}> <b onclick={SCRIPT}>b</b>\n\n"
+    f"```html onload={SCRIPT}\n{EVIL}\n```\n\n| {EVIL} | b |\n|---|---|\n| [c](vbscript:x) | <u>d</u> |\n\n- {EVIL}\n> {EVIL}\n"
+)
+PICTURES = (
+    "javascript:alert(1)",
+    "http://127.0.0.1:9/pixel.png",
+    "https://tracker.example/pixel.png",
+    "data:image/svg+xml;base64,PHN2ZyBvbmxvYWQ9ImFsZXJ0KDEpIi8+",
+    f"data:text/html,<script>{SCRIPT}</script>",
+    f'data:image/png;base64,x" onerror="{SCRIPT}',
+)
+
+
+def hostile_agent() -> dict[str, object]:
+    tool = {"name": EVIL, "title": EVIL, "description": EVIL, "parameters": {"type": "object", EVIL: EVIL}}
+    options = [
+        {"type": "text", "name": EVIL, "title": EVIL, "description": EVIL, "default": EVIL},
+        {"type": "select", "name": "choice", "title": EVIL, "options": [EVIL, "other"], "default": EVIL},
+        {"type": "secret", "name": "secret", "title": EVIL, "description": EVIL, "default": ""},
+    ]
+    capabilities: dict[str, object] = {
+        "history": {"full": {}}, "stream": {"delta": {}, "none": {}},
+        "application": {"tools": {}}, "image": {"data": {}, "http": {}},
+    }  # fmt: skip
+    return {
+        "name": EVIL, "title": EVIL, "version": "1.0.0", "description": EVIL, "tools": [tool], "options": options,
+        "capabilities": capabilities,
+    }  # fmt: skip
+
+
+def hostile_history() -> list[object]:
+    calls = [{"type": "tool_use", "toolCallId": f"{EVIL}{number}", "name": EVIL, "input": {EVIL: EVIL}} for number in range(3)]
+    return [
+        {"role": "system", "content": EVIL},
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": EVIL_MARKDOWN}, *({"type": "image", "url": url} for url in PICTURES)],
+        },
+        {
+            "role": "assistant",
+            "content": [{"type": "thinking", "thinking": EVIL}, {"type": "text", "text": EVIL_MARKDOWN}, *calls],
+        },
+        {"role": "tool", "toolCallId": f"{EVIL}0", "content": EVIL},
+        {
+            "role": "tool",
+            "toolCallId": f"{EVIL}1",
+            "content": [{"type": "text", "text": EVIL}, {"type": "image", "url": PICTURES[3]}],
+        },
+    ]
+
+
+def nothing_ran(page: Page) -> None:
+    assert page.run("document.title") != "owned"
+    inside = "#playground"
+    assert (
+        page.run(f"document.querySelectorAll('{inside} :is(script, iframe, object, embed, svg, style, link, base, b, u)').length")
+        == 0
+    )
+    assert page.run(f"[...document.querySelectorAll('{inside} *')].flatMap((one) => [...one.attributes]).filter((one) =>"
+                    " one.name.startsWith('on') || one.name === 'style' || one.name === 'srcdoc').length") == 0  # fmt: skip
+    links = page.run(f"[...document.querySelectorAll('{inside} a')].map((one) => one.protocol)")
+    assert set(links) <= {"http:", "https:", "mailto:"}
+    assert set(page.run(f"[...document.querySelectorAll('{inside} img')].map((one) => one.src.slice(0, 11))")) <= {"data:image/"}
+
+
+def test_nothing_that_agents_and_users_write_runs_or_is_loaded(person: Person) -> None:
+    shown = {
+        "sessionId": "sess_evil",
+        "agent": {"name": EVIL, "options": {EVIL: EVIL, "secret": "***"}, "tools": [{"name": EVIL}]},
+        "tools": [{"name": "mine", "description": EVIL, "parameters": {EVIL: EVIL}}],
+    }
+    answering(
+        person,
+        ("/meta", 200, {"version": 3, "agents": [hostile_agent()]}, {}),
+        ("/history", 200, {"history": {"full": hostile_history()}}, {}),
+        ("/events/stream", 422, {"detail": EVIL, "errors": [{"pointer": EVIL, "detail": EVIL}]}, {}),
+        ("/turns", 422, {"detail": EVIL}, {}),
+        ("/sessions/sess_evil", 200, shown, {}),
+        ("/sessions?", 200, {"sessions": [shown]}, {}),
+    )
+    person.page.open(f"{person.server.origin()}/console/alice/playground/#sess_evil")
+    person.sees("owned")
+    person.sees("owned", "#problem")
+    # The call that is open asks, by the tool's hostile name.
+    person.page.wait_for("document.querySelector('.ask')")
+    nothing_ran(person.page)
+    person.say(EVIL_MARKDOWN)
+    person.page.wait_for("document.querySelector('#message').value")
+    person.page.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    person.page.run("document.querySelectorAll('#requests button').forEach((one) => one.click())")
+    nothing_ran(person.page)
+
+
+def test_hostile_words_of_a_model_run_nowhere_in_either_pane(person: Person, model: ModelServer) -> None:
+    person.open(agent="pilot")
+    person.click("#watching")
+    person.click("#own-tool-sample")
+    person.page.run(f"document.querySelector('#own-answer').value = {json.dumps(EVIL)}")
+    person.page.run(f"document.querySelector('#own-description').value = {json.dumps(EVIL)}")
+    person.click("#own-tool button", "Declare")
+    calls = [
+        steps.thinking(EVIL),
+        steps.text(EVIL_MARKDOWN),
+        steps.call("look_up_order", {EVIL: EVIL}),
+        steps.call(EVIL[:60], {"a": EVIL}),
+    ]
+    person.say(model.script(calls, [steps.text(EVIL_MARKDOWN, "The end.")]))
+    person.sees("The end.")
+    person.sees("The end.", "#ahp-state")
+    person.page.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    nothing_ran(person.page)
+
+
+@pytest.mark.slow
+def test_the_playground_has_no_serious_barrier(person: Person, model: ModelServer, tmp_path: Path) -> None:
+    axe = generators.axe(tmp_path)
+    person.page.call("Page.setBypassCSP", enabled=True)
+    for width, scheme in ((1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")):
+        person.page.call("Emulation.setDeviceMetricsOverride", width=width, height=850, deviceScaleFactor=1, mobile=width < 600)
+        person.page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        person.open(agent="pilot")
+        person.page.call("Page.reload")
+        person.open(agent="pilot")
+        person.click("#tools .tool label", "calculator")
+        person.click("#own-tool-sample")
+        person.click("#own-tool button", "Declare")
+        if not person.page.run("document.querySelector('#watching').checked"):
+            person.click("#watching")
+        text = "# Title\n\nSome [link](https://example.com) and `code`.\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n```\ncode\n```"
+        person.say(model.script([steps.thinking("Hm."), steps.text(text), steps.call("calculator", {"expression": "1"})]))
+        person.page.wait_for("document.querySelector('#entries .ask') && document.querySelector('#ahp-state .call button')")
+        person.page.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        assert person.page.run("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), (width, scheme)
+        person.page.run(f"{axe};1")
+        found = person.page.run(
+            "axe.run(document, {resultTypes: ['violations']}).then(result => JSON.stringify(result.violations"
+            ".filter(each => ['serious', 'critical'].includes(each.impact)).map(each => [each.id, each.nodes[0].html])))"
+        )
+        assert json.loads(found) == [], (width, scheme)
 
 
 FIXTURES = ROOT.parent / "shared" / "ahp" / "reducer-fixtures"

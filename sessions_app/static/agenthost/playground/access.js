@@ -45,7 +45,9 @@ export class Access {
 
   async #mint() {
     const answer = await reached(fetch(this.#minting, { method: "POST", headers: { "X-CSRFToken": this.#csrf }, redirect: "manual" }));
-    if (answer.status === 401 || answer.type === "opaqueredirect") throw new SignedOut();
+    // Also if the person has signed in again elsewhere: then the page's CSRF token is an old one, and the answer is a page.
+    const isPage = !answer.headers.get("Content-Type")?.includes("json");
+    if (answer.type === "opaqueredirect" || (answer.status === 403 && isPage)) throw new SignedOut();
     if (!answer.ok) throw new Refused(answer.status, await problemOf(answer), null);
     const minted = await answer.json();
     this.#token = minted.token;

@@ -130,6 +130,8 @@ export class Session {
           // What came after the position is not kept as events any more: the history has it.
           this.position = null;
         } else if (error instanceof SignedOut || (error instanceof Refused && error.status < 500 && error.status !== 429)) {
+          // What was is shown all the same.
+          if (this.position === null) await this.#reload().catch(() => {});
           return void this.failed(error);
         } else {
           this.changed("The connection is interrupted; trying again.");
