@@ -201,10 +201,10 @@ def commands(base: str, raw: str, scopes: list[str], agent: str) -> str:
         message = '{"messages":[{"role":"user","content":"Hello!"}],"stream":"delta"}'
         as_json = "-H 'Content-Type: application/json'"
         return (
-            f"SESSION=$(curl -sS {shlex.quote(f'{base}/aap/v3/sessions')} {bearer} \\\n"
-            f'  {as_json} -d {shlex.quote(created)} | sed \'s/.*"sessionId": *"\\([^"]*\\)".*/\\1/\')\n'
-            f"curl -sSN {shlex.quote(base)}/aap/v3/sessions/$SESSION/turns {bearer} \\\n"
-            f"  {as_json} -d {shlex.quote(message)}"
+            f"SESSION=$(curl -sS {shlex.quote(f'{base}/aap/v3/sessions')} \\\n  {bearer} \\\n  {as_json} \\\n"
+            f'  -d {shlex.quote(created)} | sed \'s/.*"sessionId": *"\\([^"]*\\)".*/\\1/\')\n'
+            f"curl -sSN {shlex.quote(base)}/aap/v3/sessions/$SESSION/turns \\\n  {bearer} \\\n  {as_json} \\\n"
+            f"  -d {shlex.quote(message)}"
         )
     for scope, path in (("meta:read", "/aap/v3/meta"), ("sessions:read", "/aap/v3/sessions"), ("webhooks", "/api/webhooks")):
         if everything or scope in scopes:

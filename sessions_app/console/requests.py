@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Concatenate, ParamSpec
 
 from django.contrib.auth.decorators import login_required
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 
 from sessions_app.accounts.people import account, own_page
@@ -46,6 +46,8 @@ def for_members(
             return view(request, account(request), *args, **kwargs)
         except tuple(STATUSES) as error:
             return refusal(request, error)
+        except Http404:
+            return nothing_here(request)
 
     wrapped: Any = login_required(guarded)
     return wrapped  # type: ignore[no-any-return]
@@ -61,3 +63,8 @@ def refusal(request: HttpRequest, error: errors.DomainError) -> HttpResponse:
     """The page that reports an error."""
     status, text = status_and_text(error)
     return own_page(request, "agenthost/console/refusal.html", {"text": text}, status=status)
+
+
+def nothing_here(request: HttpRequest) -> HttpResponse:
+    """The page for an address that leads nowhere."""
+    return own_page(request, "agenthost/console/refusal.html", {"text": _TEXTS[404]}, status=404)

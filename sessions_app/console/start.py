@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
@@ -106,3 +106,12 @@ def _steps(by: Account, found: Tenant, *, has_sessions: bool) -> list[Step]:
             "Paste the command that is shown with a new key into a terminal. What the agent did appears here.",
         ),
     ]
+
+
+@require_safe
+@for_members
+def nothing(request: HttpRequest, by: Account, rest: str) -> HttpResponse:  # noqa: ARG001 - the same for everybody
+    """Every other address below /console/: as a page, because a person has typed it or followed an old link."""
+    if not rest.endswith("/"):
+        return HttpResponseRedirect(f"{request.path}/")
+    raise Http404

@@ -39,4 +39,5 @@ urlpatterns = [
     path("<slug:slug>/invite/", members.invite, name="invite"),
     path("<slug:slug>/invitations/<int:invitation_id>/withdraw/", members.withdraw, name="withdraw"),
     path("<slug:slug>/members/<int:member_id>/", members.change, name="member"),
+    path("<path:rest>", start.nothing, name="nothing"),
 ]

@@ -71,3 +71,12 @@ def test_what_waits_for_somebody_is_of_this_tenant_only(acme: Tenant, as_role: A
     for foreign in (theirs.public_id, "of other"):
         assert foreign not in page
     assert Turn.objects.count() == 2
+
+
+def test_an_address_that_leads_nowhere_is_a_page_and_one_without_its_slash_is_completed(acme: Tenant, as_role: As) -> None:
+    client = as_role(Role.READER)
+    assert client.get("/console/acme/keys")["Location"] == "/console/acme/keys/"
+    answer = client.get("/console/acme/nowhere/")
+    assert answer.status_code == 404
+    assert "There is nothing here" in text(answer)
+    assert Client().get("/console/acme/nowhere/")["Location"].startswith("/accounts/login/")
