@@ -75,7 +75,7 @@ def web(count: int) -> int:
         if not forking.is_child():
             startup_checks.check()
         memory.freeze()
-        Reloader(watches=False).start()
+        Reloader(watches=False, role="web").start()
         web_server.serve(listener, settings.AGENTHOST_DRAIN_SECONDS)
 
     return _run("web", serve, count, check=startup_checks.check_before_forking, listener=listener)
@@ -93,7 +93,7 @@ def worker(count: int) -> int:
         if not forking.is_child():
             startup_checks.check()
         registry.look_ahead()
-        Reloader(watches=False).start()
+        Reloader(watches=False, role="worker").start()
         services = worker_services.WorkerServices()
         services.start()
         stop.wait()

@@ -15,11 +15,12 @@ KEY_OPTIONAL = ("ollama", "vllm", "litellm", "bedrock")
 """Providers whose key is optional: on the operator's own machines, or with other credentials."""
 
 
-def lines(agent: AgentSpec) -> Iterator[tuple[str, str]]:
-    """(name, description) of each main property of the agent."""
+def lines(agent: AgentSpec, *, whole_addresses: bool = True) -> Iterator[tuple[str, str]]:
+    """(name, description) of each main property of the agent. ``whole_addresses`` False: only the host of its own address."""
     if agent.python:
         yield "python", agent.python
-    yield "model", agent.model + (f" at {agent.base_url}" if agent.base_url else "")
+    place = (agent.base_url or "") if whole_addresses or not agent.base_url else _host(agent.base_url)
+    yield "model", agent.model + (f" at {place}" if place else "")
     for option in agent.options:
         yield "option", _option(option)
     for tool in agent.tools:

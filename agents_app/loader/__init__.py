@@ -34,6 +34,16 @@ def load(path: Path) -> list[AgentSpec]:
         raise AgentsFileError(error.path, found) from None
 
 
+def lines_of_agents(path: Path) -> list[int | None]:
+    """The lines at which the agents of the file begin, in its order, as the file is now."""
+    try:
+        count = len(_parsed(path).get("agents", ()))
+        lines = Lines(path.read_text(encoding="utf-8"))
+    except (AgentsFileError, OSError, TypeError):
+        return []
+    return [lines.of(f"agents[{index}]", "") for index in range(count)]
+
+
 def server_access(path: Path) -> tuple[AccessRule, ...]:
     """The rules of access for the whole server, which every agent of the file has after its own. The file is without faults."""
     return access.read(Table(_parsed(path), TOP, "", []))

@@ -96,6 +96,11 @@ class Catalogue:
         entries = {name: self._entries.get(access.key) for name, access in _accesses(spec).items()}
         return {name: entry.fault for name, entry in entries.items() if entry is not None and entry.fault is not None}
 
+    def known(self, spec: AgentSpec) -> dict[str, int]:
+        """The numbers of tools that the agent's servers listed last, by their names."""
+        entries = {name: self._entries.get(access.key) for name, access in _accesses(spec).items()}
+        return {name: len(entry.tools) for name, entry in entries.items() if entry is not None and entry.tools is not None}
+
     def hangs(self, access: Access) -> bool:
         """Whether the server did not respond at all when it was last asked; False for an unknown server."""
         entry = self._entries.get(access.key)

@@ -26,9 +26,14 @@ class Finding:
     usable: bool
 
 
-def look(specs: Iterable[AgentSpec]) -> list[Finding]:
-    """Ask all servers once, concurrently, using the options' defaults."""
-    return asyncio.run(_look(list(specs)))
+def look(specs: Iterable[AgentSpec], seconds: float | None = None) -> list[Finding]:
+    """Ask all servers once, concurrently, using the options' defaults. TimeoutError if they take longer than ``seconds``."""
+
+    async def ask() -> list[Finding]:
+        async with asyncio.timeout(seconds):
+            return await _look(list(specs))
+
+    return asyncio.run(ask())
 
 
 async def _look(specs: list[AgentSpec]) -> list[Finding]:

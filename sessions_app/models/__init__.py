@@ -2,6 +2,7 @@
 
 from sessions_app.models.account import Invitation, Member, Role, Staff, StaffRole
 from sessions_app.models.address import LONGEST_URI, Address
+from sessions_app.models.agents_of_process import AgentsOfProcess
 from sessions_app.models.audit import AuditHead, AuditKey, AuditLink, AuditRecord, AuditSeal, AuditSink
 from sessions_app.models.client import ClientHandshake, ClientPresence, DispatchRecord, SessionClient
 from sessions_app.models.compaction import Compaction
@@ -46,6 +47,7 @@ __all__ = [
     "Address",
     "AgentDefinition",
     "AgentListing",
+    "AgentsOfProcess",
     "ApiKey",
     "AuditHead",
     "AuditKey",

@@ -47,11 +47,14 @@ class Right(StrEnum):
     CREATE_TENANTS = "create_tenants"
     SEE_SERVER = "see_server"
     SEE_SERVER_AUDIT = "see_server_audit"
+    CHECK_AGENTS = "check_agents"
     # Of superusers alone.
     MANAGE_ACCOUNTS = "manage_accounts"
 
 
-OF_THE_SERVER = frozenset({Right.CREATE_TENANTS, Right.SEE_SERVER, Right.SEE_SERVER_AUDIT, Right.MANAGE_ACCOUNTS})
+OF_THE_SERVER = frozenset(
+    {Right.CREATE_TENANTS, Right.SEE_SERVER, Right.SEE_SERVER_AUDIT, Right.CHECK_AGENTS, Right.MANAGE_ACCOUNTS}
+)
 
 _READER = frozenset(
     {Right.SEE_TENANT, Right.SEE_MEMBERS, Right.SEE_KEYS, Right.SEE_USE, Right.SEE_SESSIONS, Right.READ_TRANSCRIPTS}
@@ -90,6 +93,7 @@ _OPERATOR = _AUDITOR | {
     Right.CHANGE_TENANT,
     Right.DELETE_TENANT,
     Right.FORK_SESSIONS,
+    Right.CHECK_AGENTS,
     Right.CREATE_TENANTS,
 }
 

@@ -122,6 +122,8 @@ _MODELS = ("apikey", "auditrecord", "modeluse", "session", "tenant", "tenantdele
            "workspace")  # fmt: skip
 PAGES: Mapping[str, str] = {
     "index": _OF_ALL_STAFF,
+    "agents": "222233",
+    "agents_check": "555333",
     "jsi18n": _OF_ALL_STAFF,
     "password_change_done": _OF_ALL_STAFF,
     "autocomplete": _NEVER,

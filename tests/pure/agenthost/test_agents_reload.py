@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from agenthost import agents_reload
 from agenthost.agents_reload import Reloader
 from agents_app import object_references, registry
 from agents_app.tools import source
@@ -30,7 +29,6 @@ def agents(*names: str, more: str = "") -> str:
 @pytest.fixture
 def file(monkeypatch: pytest.MonkeyPatch, settings: Any, tmp_path: Path) -> Iterator[Path]:
     monkeypatch.setattr(registry, "_agents", None)
-    monkeypatch.setattr(agents_reload, "fault", "")
     monkeypatch.setattr(object_references, "_folders", [])
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
@@ -74,12 +72,12 @@ def test_a_broken_file_leaves_the_agents_as_they_were_and_says_why(
     file.write_text(broken)
     reloader.reload()
     assert registry.agents() is before
-    assert "agents.toml" in agents_reload.fault
+    assert "agents.toml" in reloader.fault
     assert "agents_not_reloaded" in caplog.text
     assert not reloader._has_changed()
     file.write_text(agents("first", "second"))
     reloader.reload()
-    assert agents_reload.fault == ""
+    assert reloader.fault == ""
     assert "agents_reloaded changed=second" in caplog.text
 
 
@@ -90,7 +88,8 @@ def test_broken_code_leaves_the_earlier_code_in_use(file: Path) -> None:
     assert called("first") == "ahoy"
     for broken in ("def greet(:\n", "raise RuntimeError('secret words')\n", "def other() -> None: ...\n"):
         code.write_text(broken)
-        Reloader(watches=True).reload()
-        assert agents_reload.fault
-        assert "secret words" not in agents_reload.fault
+        reloader = Reloader(watches=True)
+        reloader.reload()
+        assert reloader.fault
+        assert "secret words" not in reloader.fault
         assert called("first") == "ahoy"
