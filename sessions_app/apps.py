@@ -19,10 +19,12 @@ class SessionsConfig(AppConfig):
         from django.conf import settings
 
         from agents_app.mcp import programs
+        from sessions_app.core.records import conversation_facts
         from sessions_app.core.tenancy import account_audit
         from sessions_app.workspace import memory
 
         account_audit.connect_signals()
+        conversation_facts.install()
         if apps.is_installed("allauth.mfa"):
             # Not in workers, where nobody signs in.
             from sessions_app.accounts import records

@@ -20,6 +20,7 @@ class Form(models.Model):
     document = models.TextField()
     answers = models.TextField(default="{}")
     response = models.CharField(max_length=8, default="", help_text="accept, decline, cancel; empty: it is open.")
+    place = models.PositiveIntegerField(default=0, db_default=0, help_text="Number of its turn's parts before it.")
     created_at = models.DateTimeField()
     closed_at = models.DateTimeField(null=True)
 

@@ -70,6 +70,12 @@ class Turn(models.Model):
     said = models.TextField(
         null=True, help_text="JSON of the user's message as its client wrote it, if the model gets it otherwise."
     )
+    began = models.TextField(
+        null=True, help_text="When it began, as text: by the clock of the client that started it, or the server's."
+    )
+    duration_ms = models.BigIntegerField(
+        null=True, help_text="As measured by who ended it; null: it is live, or was cut while live."
+    )
     attention = models.BooleanField(
         default=False, db_default=False, help_text="The session has, or had, pending messages or clients: the run has to look."
     )

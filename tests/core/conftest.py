@@ -23,6 +23,7 @@ from sessions_app.core.base import database
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.log import journal
 from sessions_app.core.records import live_workers
+from sessions_app.core.records.conversation import FOLLOWING
 from sessions_app.core.records.session_settings import Overrides
 from sessions_app.core.sessions import creating
 from sessions_app.core.tenancy import access
@@ -149,9 +150,9 @@ def locked(lock: Callable[[], object]) -> Iterator[None]:
 
 
 def kinds(session: Session) -> list[str]:
-    """The session's events in order, by kind."""
+    """The session's events in order, by kind, without those that follow from others (core.records.conversation)."""
     read = journal.read_session(session.tenant_id, session.pk, 0, limit=10_000)
-    return [event.kind for event in read.events]
+    return [event.kind for event in read.events if event.kind not in FOLLOWING]
 
 
 def streamed_text(session: Session) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from agents_app import exact_json
 from sessions_app.core.log import journal
+from sessions_app.core.records.conversation import FOLLOWING
 from sessions_app.core.records.dispatches import Dispatched
 from sessions_app.models import Session
 
@@ -19,9 +20,13 @@ def action(kind: str = "session/x", client: str = "c1", connection: str = "w1", 
 
 
 def events(session: Session, *kinds: str) -> list[tuple[str, dict[str, Any]]]:
-    """The session's events in order, of these kinds (all, if none is named), without their origins."""
+    """The session's events in order, of these kinds, without their origins.
+
+    Without a name all are meant but those that follow from others (core.records.conversation).
+    """
     read = journal.read_session(session.tenant_id, session.pk, 0, limit=10_000)
-    found = [(event.kind, exact_json.loads(event.data)) for event in read.events if not kinds or event.kind in kinds]
+    shown = [event for event in read.events if (event.kind in kinds if kinds else event.kind not in FOLLOWING)]
+    found = [(event.kind, exact_json.loads(event.data)) for event in shown]
     for _, payload in found:
         payload.pop("origin", None)
     return found

@@ -85,6 +85,11 @@ class Kind(StrEnum):
     TERMINAL_COMMAND_ENDED = "terminal_command_ended"
     TERMINAL_EXITED = "terminal_exited"
     TERMINAL_DISPOSED = "terminal_disposed"
+    READ_CLEARED = "read_cleared"
+    CHAT_ARCHIVED_CHANGED = "chat_archived_changed"
+    ATTENTION_OPENED = "attention_opened"
+    ATTENTION_CLOSED = "attention_closed"
+    CONVERSATION_CHANGED = "conversation_changed"
 
 
 STREAM_KINDS = frozenset(

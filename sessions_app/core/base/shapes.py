@@ -358,6 +358,11 @@ class _Compiler:
         objects_reader = self._one_of(objects) if objects else None
         others: dict[type, _Reader] = {}
         expected = ["an object"] if objects else []
+        numbers = set(get_args(Number))
+        if numbers <= set(declared):
+            others.update(dict.fromkeys(numbers, _number))
+            expected.append("a number")
+            declared = [variant for variant in declared if variant not in numbers]
         for variant in declared:
             plain = bare(variant)
             if not is_typeddict(plain):

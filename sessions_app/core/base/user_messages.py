@@ -34,18 +34,21 @@ _LONGEST_TITLE = 80
 class UserMessage:
     """A user message exactly as its client sent it.
 
-    A missing list of attachments and an empty one are different. Unknown members of an attachment are kept.
+    A missing list of attachments and an empty one are different. Unknown members of an attachment are kept. ``model``: the one
+    that the message names, ``{"id"}``.
     """
 
     text: str
     attachments: list[dict[str, Any]] | None = None
+    model: dict[str, Any] | None = None
 
     def document(self) -> dict[str, Any]:
-        return {"text": self.text} if self.attachments is None else {"text": self.text, "attachments": self.attachments}
+        named = {} if self.model is None else {"model": self.model}
+        return {"text": self.text, **({} if self.attachments is None else {"attachments": self.attachments}), **named}
 
     @staticmethod
     def of(document: Mapping[str, Any]) -> UserMessage:
-        return UserMessage(document["text"], document.get("attachments"))
+        return UserMessage(document["text"], document.get("attachments"), document.get("model"))
 
 
 def content_of(message: UserMessage, images: Collection[str], files: Mapping[str, bytes] | None = None) -> Content:

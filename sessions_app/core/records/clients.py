@@ -7,7 +7,7 @@ A client leaves when its last connection ends. For a grace period it alone may c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.db.models.functions import Now
@@ -193,7 +193,8 @@ def change_tools(caller: Caller, session: Session, tools: list[dict[str, Any]], 
             SessionClient.objects.filter(pk=row.pk).update(tools=exact_json.dumps(tools))
         quota_check.admit_bytes(growth.bytes)
         request_attention(session.pk)
-        happening = Happening(Kind.CLIENT_TOOLS_CHANGED, {"client": row.client, "tools": tools})
+        entry = replace(entry_of(row), tools=tools).document()
+        happening = Happening(Kind.CLIENT_TOOLS_CHANGED, {"client": row.client, "tools": tools, "entry": entry})
         tx.append(NewEvent(session.tenant_id, session.pk, dispatches.with_origin(happening, dispatched)))
 
 

@@ -286,7 +286,7 @@ _AFTER_STEP = (
     "step = %s, parts = %s, input_tokens = input_tokens + %s, output_tokens = output_tokens + %s,"
     " cache_read_tokens = cache_read_tokens + %s"
 )
-_ENDED = "state = %s, stop_reason = %s, error = %s, failure = %s, ended_at = {now}, lease_expires_at = null"
+_ENDED = "state = %s, stop_reason = %s, error = %s, failure = %s, duration_ms = %s, ended_at = {now}, lease_expires_at = null"
 
 Part = Mapping[str, Any]
 """An element of ``Turn.parts``."""
@@ -294,16 +294,17 @@ Part = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a turn ends. ``failure``: why, as facts for operators."""
+    """How a turn ends. ``failure``: why, as facts for operators. ``duration_ms`` None: it is cut while it is live."""
 
     state: TurnState
     stop_reason: str
     error: str
     failure: Mapping[str, Any] | None = None
+    duration_ms: int | None = None
 
     @property
     def columns(self) -> tuple[Any, ...]:
-        return (self.state.value, self.stop_reason, self.error, _json(self.failure))
+        return (self.state.value, self.stop_reason, self.error, _json(self.failure), self.duration_ms)
 
 
 def turn_after_step(

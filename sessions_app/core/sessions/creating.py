@@ -296,7 +296,9 @@ def _insert(tx: journal.Transaction, caller: Caller, new: NewSession, public_id:
         (((row,),),) = raw_sql.rows_of_each([Statement(_INSERT_NOW, values)])
     else:
         tx.last([Statement(_INSERT, (row, *values))])
-    session = Session.from_db("default", ("id", *_COLUMNS, "title", "approval"), (row, *values, None, ""))
+    session = Session.from_db(
+        "default", ("id", *_COLUMNS, "title", "read", "archived", "approval"), (row, *values, None, False, False, "")
+    )
     if new.has_more_rows:
         # They refer to the session's row.
         tx.write()

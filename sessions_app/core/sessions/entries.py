@@ -9,9 +9,9 @@ from typing import Literal
 
 from django.db.models import Max, OuterRef, Q, Subquery
 
-from sessions_app.core.base import byte_budget
+from sessions_app.core.base import byte_budget, times
 from sessions_app.core.base.caller import Caller
-from sessions_app.core.records import addresses, file_edits, options
+from sessions_app.core.records import addresses, conversation_facts, file_edits, options
 from sessions_app.core.tenancy import access, agent_listings, agents
 from sessions_app.models import LIVE_STATES, CallRunner, CallState, Form, Session, ToolCall, Turn, TurnState
 
@@ -21,7 +21,8 @@ State = Literal["idle", "failed", "working", "waiting"]
 @dataclass(frozen=True, slots=True)
 class SessionEntry:
     """``state`` "waiting": the turn waits for a user. ``model`` None: the agent is not available any more. ``diffs`` None: its
-    agent never changed a file. ``family``: of the version of AHP in which a client chose the URI; "" if none did."""
+    agent never changed a file. ``family``: of the version of AHP in which a client chose the URI; "" if none did.
+    ``chat_modified_at``: when its newest turn began or ended, as a text (core.base.times)."""
 
     session: int
     public_id: str
@@ -39,10 +40,7 @@ class SessionEntry:
     diffs: list[file_edits.Edit] | None = None
     family: str = ""
     chat_read: bool = False
-
-
-# Calls of a seed have no step, and are in no turn's parts.
-_NEEDS_USER = Q(state=CallState.REVIEW) | Q(state=CallState.PENDING, runner=CallRunner.SERVER, step__gt=0)
+    chat_modified_at: str = ""
 
 
 # The hour has an index; it and the time have the same order.
@@ -84,7 +82,7 @@ def _entries(rows: Sequence[Session]) -> dict[int, SessionEntry]:
     chosen = addresses.families_of(ids)
     stored = options.shown(ids)
     specs = agent_listings.of(rows[0].tenant_id).specs
-    turns = _last_turns(ids)
+    turns, newest = _last_turns(ids)
     live = [turn.pk for turn in turns.values() if turn.state in LIVE_STATES]
     waiting, running = _waiting_and_running(live)
     diffs = file_edits.of_sessions(ids)
@@ -107,16 +105,21 @@ def _entries(rows: Sequence[Session]) -> dict[int, SessionEntry]:
             diffs=diffs.get(row.pk),
             family=chosen[row.pk][1] if row.pk in chosen else "",
             chat_read=row.chat_read and asked.get(row.pk, 0) <= row.chat_read_forms,
+            chat_modified_at=_chat_modified(row, newest.get(row.pk)),
         )
         for row in rows
     }
 
 
-def _last_turns(sessions: Sequence[int]) -> dict[int, Turn]:
-    newest = Turn.objects.filter(session=OuterRef("pk"), cut_at=None).order_by("-pk").values("pk")[:1]
-    wanted = Session.objects.filter(pk__in=sessions).annotate(last=Subquery(newest)).values("last")
-    rows = Turn.objects.filter(pk__in=wanted).only("pk", "session_id", "state", "ended_at")
-    return {turn.session_id: turn for turn in rows}
+def _last_turns(sessions: Sequence[int]) -> tuple[dict[int, Turn], dict[int, Turn]]:
+    """The last turn of each history, and the newest one, which may be cut from it."""
+    turns = Turn.objects.filter(session=OuterRef("pk")).order_by("-pk").values("pk")
+    found = Session.objects.filter(pk__in=sessions).annotate(last=Subquery(turns.filter(cut_at=None)[:1]))
+    newest = Session.objects.filter(pk__in=sessions).annotate(newest=Subquery(turns[:1]))
+    fields = ("pk", "session_id", "state", "ended_at", "created_at", "began", "duration_ms", "cut_at")
+    wanted = Q(pk__in=found.values("last")) | Q(pk__in=newest.values("newest"))
+    rows = list(Turn.objects.filter(wanted).only(*fields).order_by("pk"))
+    return {turn.session_id: turn for turn in rows if turn.cut_at is None}, {turn.session_id: turn for turn in rows}
 
 
 def _waiting_and_running(live: Sequence[int]) -> tuple[set[int], dict[int, list[str]]]:
@@ -126,7 +129,12 @@ def _waiting_and_running(live: Sequence[int]) -> tuple[set[int], dict[int, list[
     if not live:
         return waiting, running
     waiting.update(Form.objects.filter(turn_id__in=live, response="").values_list("turn_id", flat=True))
-    waiting.update(ToolCall.objects.filter(_NEEDS_USER, turn_id__in=live).values_list("turn_id", flat=True).order_by().distinct())
+    waiting.update(
+        ToolCall.objects.filter(conversation_facts.NEEDS_USER, turn_id__in=live)
+        .values_list("turn_id", flat=True)
+        .order_by()
+        .distinct()
+    )
     calls = ToolCall.objects.filter(turn_id__in=live, state=CallState.RUNNING, runner=CallRunner.SERVER)
     for turn, title, name in calls.order_by("step", "ordinal", "pk").values_list("turn_id", "title", "name"):
         running.setdefault(turn or 0, []).append(title or name)
@@ -151,3 +159,13 @@ def _state(row: Session, turn: Turn | None, waiting: Collection[int]) -> State:
 
 def _modified(row: Session, turn: Turn | None) -> datetime:
     return row.modified_at if turn is None or turn.ended_at is None else max(row.modified_at, turn.ended_at)
+
+
+def _chat_modified(row: Session, turn: Turn | None) -> str:
+    """Truncating the history does not change it."""
+    if turn is None:
+        return times.text_of(row.created_at)
+    if turn.began is None:
+        # Of an earlier release.
+        return times.text_of(turn.ended_at or turn.created_at)
+    return turn.began if turn.duration_ms is None else times.after(turn.began, turn.duration_ms)

@@ -29,23 +29,28 @@ from sessions_app.core.turns import ClientResult, FormEnd
 from sessions_app.models import LIVE_STATES, CallRunner, Form, Session
 
 
-def open_for_call(ref: StepRef, turn: str, call: Call, at: datetime) -> tuple[Happening, Statement]:
-    """Open the form of a call of ``ask_user``, whose arguments were checked."""
+def open_for_call(ref: StepRef, turn: str, call: Call, place: int, at: datetime) -> tuple[Happening, Statement]:
+    """Open the form of a call of ``ask_user``, whose arguments were checked.
+
+    ``place``: the number of the turn's parts before it.
+    """
     form = {"id": new_id("form"), **questions.form(exact_json.loads(call.arguments))}
-    return _open(ref, turn, call.call_id, form, at)
+    return _open(ref, turn, call.call_id, form, place, at)
 
 
-def open_for_tool(ref: StepRef, turn: str, call: Call, form: Mapping[str, Any], at: datetime) -> tuple[str, Happening, Statement]:
+def open_for_tool(
+    ref: StepRef, turn: str, call: Call, form: Mapping[str, Any], place: int, at: datetime
+) -> tuple[str, Happening, Statement]:
     """Open a form for a running server tool. The first value is the form's id."""
     document = {"id": new_id("form"), **form}
-    return (document["id"], *_open(ref, turn, call.call_id, document, at))
+    return (document["id"], *_open(ref, turn, call.call_id, document, place, at))
 
 
-def _open(ref: StepRef, turn: str, call_id: str, form: dict[str, Any], at: datetime) -> tuple[Happening, Statement]:
+def _open(ref: StepRef, turn: str, call_id: str, form: dict[str, Any], place: int, at: datetime) -> tuple[Happening, Statement]:
     statement = Statement(
         "insert into sessions_app_form (tenant_id, session_id, turn_id, call_id, form_id, document, answers, response,"
-        " created_at) values (%s, %s, %s, %s, %s, %s, '{}', '', %s)",
-        (ref.tenant, ref.session, ref.turn, call_id, form["id"], exact_json.dumps(form), at),
+        " place, created_at) values (%s, %s, %s, %s, %s, %s, '{}', '', %s, %s)",
+        (ref.tenant, ref.session, ref.turn, call_id, form["id"], exact_json.dumps(form), place, at),
     )
     return Happening(Kind.FORM_OPENED, {"turn": turn, "call": call_id, "form": form}), statement
 

@@ -15,13 +15,13 @@ from django.db.models import QuerySet
 from agents_app import exact_json
 from agents_app.runtime.messages import Content, text_of
 from agents_app.spec import AgentSpec
-from sessions_app.core.base import byte_budget
+from sessions_app.core.base import byte_budget, times
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.content import UNSTORABLE
 from sessions_app.core.base.errors import SessionNotFound, TurnUnknown
 from sessions_app.core.base.events import Kind
 from sessions_app.core.log import journal
-from sessions_app.core.records import clients, options, seed_turns, session_settings
+from sessions_app.core.records import clients, conversation_facts, options, seed_turns, session_settings
 from sessions_app.core.records.seed_turns import SeedTurn
 from sessions_app.core.sessions import entries
 from sessions_app.core.sessions.entries import SessionEntry
@@ -30,8 +30,6 @@ from sessions_app.core.tenancy.audit import Action
 from sessions_app.core.turns import stopping
 from sessions_app.models import (
     LIVE_STATES,
-    CallRunner,
-    CallState,
     Form,
     Message,
     PendingKind,
@@ -89,10 +87,24 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class FormView:
+    """A form. ``document``: its id, message and questions; ``answers`` by question, drafts included.
+
+    ``place``: the number of its turn's parts before it. ``response`` "": it is open, or was when its turn ended.
+    """
+
+    document: dict[str, Any]
+    answers: dict[str, Any]
+    place: int = 0
+    response: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class TurnView:
     """``ending`` None: the turn is live. ``content``: the user's message as the model got it; None: there was none.
 
     ``usage``: input, output and cached tokens; None before the first model message. ``error``: a short public code.
+    ``model``: the one that the message names; None: it names none. ``began``: a text (core.base.times).
     """
 
     id: str
@@ -103,20 +115,17 @@ class TurnView:
     ending: Ending | None
     usage: tuple[int, int, int] | None = None
     error: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class FormView:
-    """A form that is open. ``document``: its id, message and questions; ``answers`` by question, drafts included."""
-
-    document: dict[str, Any]
-    answers: dict[str, Any]
+    model: dict[str, Any] | None = None
+    began: str = ""
+    duration_ms: int = 0
+    forms: list[FormView] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class SessionState:
     """``seq``: the number of the last event that is included. ``turns``: ended ones, oldest first; ``older``: there are more.
 
+    ``forms``: the open ones. ``attention``: what waits for a person, as the events ``attention_opened`` say it, oldest first.
     ``agent``: as the tenant sees it; None: the tenant does not have it any more.
     """
 
@@ -133,6 +142,8 @@ class SessionState:
     steering: dict[str, Any] | None
     queued: list[dict[str, Any]] = field(default_factory=list)
     forms: list[FormView] = field(default_factory=list)
+    attention: list[dict[str, Any]] = field(default_factory=list)
+    draft: dict[str, Any] | None = None
     agent: AgentSpec | None = None
 
 
@@ -177,6 +188,7 @@ def _state(caller: Caller, session: Session, seq: int, turns: int) -> SessionSta
     waiting = [{"id": row.message_id, "message": exact_json.loads(row.message), "kind": row.kind} for row in pending]
     client = SessionClient.objects.filter(session=session, left_at=None).first()
     customizations = Session.objects.values_list("customizations", flat=True).get(pk=session.pk)
+    views = None if live is None else _views(session, [live])[0]
     return SessionState(
         seq=seq,
         summary=summary,
@@ -187,17 +199,24 @@ def _state(caller: Caller, session: Session, seq: int, turns: int) -> SessionSta
         customizations=[] if customizations is None else exact_json.loads(customizations),
         turns=ended.turns,
         older=ended.older,
-        live=None if live is None else _views(session, [live])[0],
+        live=views,
         steering=next((each for each in waiting if each["kind"] == PendingKind.STEERING), None),
         queued=[each for each in waiting if each["kind"] == PendingKind.QUEUED],
-        forms=[] if live is None else _forms(live),
+        forms=[] if views is None else [form for form in views.forms if not form.response],
+        attention=[] if live is None else conversation_facts.attention_in(live),
+        draft=None if session.draft is None else exact_json.loads(session.draft),
         agent=spec,
     )
 
 
-def _forms(live: Turn) -> list[FormView]:
-    rows = Form.objects.filter(turn=live, response="").order_by("pk")
-    return [FormView(exact_json.loads(row.document), exact_json.loads(row.answers)) for row in rows]
+def _forms(session: Session, rows: Sequence[Turn]) -> dict[int, list[FormView]]:
+    """By turn, oldest first."""
+    found: dict[int, list[FormView]] = {}
+    for row in Form.objects.filter(session=session, turn_id__in=[turn.pk for turn in rows]).order_by("pk"):
+        response = "" if row.response == "void" else row.response
+        view = FormView(exact_json.loads(row.document), exact_json.loads(row.answers), row.place, response)
+        found.setdefault(row.turn_id, []).append(view)
+    return found
 
 
 # --- turns ---------------------------------------------------------------------------------------
@@ -253,7 +272,8 @@ def _views(session: Session, rows: Sequence[Turn]) -> list[TurnView]:
     parts = {row.pk: exact_json.loads(row.parts) for row in rows}
     calls = _calls(session, [part["call"] for each in parts.values() for part in each if part["kind"] == "call"])
     messages = _first_messages(rows)
-    return [_view(row, parts[row.pk], calls, messages.get(row.pk)) for row in rows]
+    forms = _forms(session, rows)
+    return [_view(row, parts[row.pk], calls, messages.get(row.pk), forms.get(row.pk, [])) for row in rows]
 
 
 def _calls(session: Session, ids: Sequence[str]) -> dict[str, ToolCall]:
@@ -278,7 +298,9 @@ _ENDINGS: Mapping[str, Ending] = {
 }
 
 
-def _view(row: Turn, parts: Sequence[Mapping[str, Any]], calls: Mapping[str, ToolCall], content: Content | None) -> TurnView:
+def _view(
+    row: Turn, parts: Sequence[Mapping[str, Any]], calls: Mapping[str, ToolCall], content: Content | None, forms: list[FormView]
+) -> TurnView:
     is_live = row.state in LIVE_STATES
     shown = [view for part in parts if (view := _part(part, calls, is_live=is_live)) is not None]
     if is_live:
@@ -295,7 +317,22 @@ def _view(row: Turn, parts: Sequence[Mapping[str, Any]], calls: Mapping[str, Too
         ending=_ENDINGS.get(row.state),
         usage=(row.input_tokens, row.output_tokens, row.cache_read_tokens) if row.step else None,
         error=row.error,
+        model=message.get("model"),
+        began=began_of(row),
+        duration_ms=duration_of(row),
+        forms=forms,
     )
+
+
+def began_of(row: Turn) -> str:
+    """Turns of earlier releases have only the server's times."""
+    return row.began or times.text_of(row.created_at)
+
+
+def duration_of(row: Turn) -> int:
+    if row.duration_ms is not None or row.ended_at is None or row.began is not None:
+        return row.duration_ms or 0
+    return times.between(row.created_at, row.ended_at)
 
 
 def _part(part: Mapping[str, Any], calls: Mapping[str, ToolCall], *, is_live: bool) -> Part | None:
@@ -319,40 +356,7 @@ def _part(part: Mapping[str, Any], calls: Mapping[str, ToolCall], *, is_live: bo
 
 
 def _call(row: ToolCall) -> CallView:
-    done = row.state in (CallState.DONE, CallState.REVIEW)
-    advice = {} if row.suggestion is None else exact_json.loads(row.suggestion)
-    return CallView(
-        id=row.call_id,
-        name=row.name,
-        title=row.title,
-        client=row.client,
-        status=_status(row),
-        input=row.arguments,
-        why=row.why or "not-needed",
-        option=row.option,
-        how=row.how or ("denied" if row.state == CallState.DENIED else ""),
-        reason=advice.get("reason", row.reason or None),
-        suggestion=advice.get("suggestion"),
-        content=exact_json.loads(row.result) if done and row.result is not None else None,
-        failed=row.failed,
-        outcome=None if row.outcome is None else exact_json.loads(row.outcome),
-        shown=None if row.shown is None else exact_json.loads(row.shown),
-        edits=[] if row.edits is None else exact_json.loads(row.edits),
-        preview=[] if row.preview is None else exact_json.loads(row.preview),
-    )
-
-
-def _status(row: ToolCall) -> CallStatus:
-    match row.state:
-        case CallState.DONE:
-            return "done"
-        case CallState.DENIED:
-            return "ended"
-        case CallState.REVIEW:
-            return "reviewing"
-        case CallState.PENDING if row.runner == CallRunner.SERVER:
-            return "asking"
-    return "running"
+    return CallView(**conversation_facts.call_document(row))
 
 
 def _open_parts(turn: Turn) -> list[Part]:
@@ -406,11 +410,16 @@ def _seed_views(session: Session, turns: Sequence[SeedTurn]) -> list[TurnView]:
         if asked
         else []
     )
-    return [_seed_view(turn, each, calls, results) for turn, each in zip(turns, lines, strict=True)]
+    began = times.text_of(session.created_at)
+    return [_seed_view(turn, each, calls, results, began) for turn, each in zip(turns, lines, strict=True)]
 
 
 def _seed_view(
-    turn: SeedTurn, lines: Sequence[tuple[int, str, Any]], calls: Mapping[str, ToolCall], results: Mapping[str | None, str]
+    turn: SeedTurn,
+    lines: Sequence[tuple[int, str, Any]],
+    calls: Mapping[str, ToolCall],
+    results: Mapping[str | None, str],
+    began: str,
 ) -> TurnView:
     content = lines[0][2] if lines and lines[0][1] == "user" else None
     parts: list[Part] = []
@@ -427,7 +436,7 @@ def _seed_view(
             elif block["type"] == "tool_use":
                 parts.append(Part(part, "call", call=_seed_call(block, calls.get(block["toolCallId"]), results)))
     text = "" if content is None else text_of(content)
-    return TurnView(turn.id, text, None, content, parts, "complete")
+    return TurnView(turn.id, text, None, content, parts, "complete", began=began)
 
 
 def _seed_call(block: Mapping[str, Any], row: ToolCall | None, results: Mapping[str | None, str]) -> CallView:

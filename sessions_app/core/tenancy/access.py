@@ -19,7 +19,11 @@ from sessions_app.models import Session
 
 # Hand-written, because every request begins with one of these. Times are left out: no caller needs them here, and each
 # database returns them in another form.
-_FIELDS = ("id", "tenant_id", "public_id", "agent_name", "tool_refs", "client_tools", "created_by_id", "title", "approval")
+_FIELDS = (
+    *("id", "tenant_id", "public_id", "agent_name", "tool_refs", "client_tools", "created_by_id", "title", "read"),
+    *("archived", "approval"),
+)
+"""In the order of the model."""
 _SESSION = f"select {', '.join(_FIELDS)} from sessions_app_session where tenant_id = %s and deleted_at is null"
 _BY_PUBLIC_ID = f"{_SESSION} and public_id = %s"
 _BY_ROW = f"{_SESSION} and id = %s"

@@ -100,6 +100,8 @@ def store_answers(
             more: dict[str, Any] = {} if each.outcome is None else {"outcome": each.outcome}
             if each.reviewed:
                 more["reviewed"] = True
+            if rows[each.call_id].client:
+                more["client"] = rows[each.call_id].client
             happenings.append(
                 history.finished_event(turn, each.call_id, each.content, failed=each.failed, by="client", shown=False, **more)
             )
@@ -146,7 +148,8 @@ def _store_permission(
         happenings += _close_form(turn, call, FormEnd("decline"), now)
         text = f"Tool not found: {call.name}" if permission.granted else history.denial(permission.reason)
         final = history.call_final(ref, call.call_id, CallState.DONE, text, now, failed=True, by=by, stored=stored)
-        happenings.append(history.finished_event(turn, call.call_id, text, failed=True, by="server", shown=True))
+        owner = {} if call.client is None else {"client": call.client}
+        happenings.append(history.finished_event(turn, call.call_id, text, failed=True, by="server", shown=True, **owner))
         raw_sql.execute([final])
     else:
         text = history.denial(permission.reason_for_model)

@@ -11,7 +11,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from agents_app import exact_json, registry
-from sessions_app.core.base import content, raw_sql
+from sessions_app.core.base import content, raw_sql, times
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import InvalidInput, NotPossible
 from sessions_app.core.base.events import Happening, Kind
@@ -65,8 +65,9 @@ def answer(
         now = timezone.now()
         if live is None:
             public_id, run = new_id("turn"), 1
-            turn = insert_turn(tx, None, caller.key, session, public_id, definition, deadline)
-            start = Happening(Kind.TURN_STARTED, {"turn": public_id, "run": run, "message": None})
+            began = times.text_of(now)
+            turn = insert_turn(tx, None, caller.key, session, public_id, definition, deadline, began=began)
+            start = Happening(Kind.TURN_STARTED, {"turn": public_id, "run": run, "started_at": began, "message": None})
             history.adopt_calls(calls, turn)
         else:
             turn, public_id, run = live.pk, live.public_id, live.run + 1

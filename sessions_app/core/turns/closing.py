@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 from django.utils import timezone
 
-from sessions_app.core.base import raw_sql
+from sessions_app.core.base import raw_sql, times
 from sessions_app.core.base.events import Happening
-from sessions_app.core.records import history
+from sessions_app.core.records import conversation_facts, history
 from sessions_app.core.records.history import StepRef
 from sessions_app.core.turns.types import Claimed
 from sessions_app.models import (
@@ -69,5 +70,18 @@ def close_calls(
             ]
         )
         reason = text.partition(": ")[2]
-        happenings.append(history.denied_event(turn, call.call_id, reason, text, shown=shown and not of_client, closing=True))
+        shown_to = {} if (kind := conversation_facts.attention_of(call)) is None else {"open": kind}
+        happenings.append(
+            history.denied_event(turn, call.call_id, reason, text, shown=shown and not of_client, closing=True, **shown_to)
+        )
     return happenings
+
+
+def duration_of(turn: Turn, now: datetime) -> int:
+    """By the server's clock, also if a client's clock said when the turn began."""
+    return min(times.between(turn.created_at, now), times.LONGEST_MS)
+
+
+def end_times(turn: Turn, duration_ms: int | None) -> dict[str, Any]:
+    """The times in the event of a turn's end."""
+    return {"started_at": turn.began or times.text_of(turn.created_at), "duration_ms": duration_ms}

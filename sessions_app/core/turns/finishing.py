@@ -41,6 +41,7 @@ def finish(claimed: Claimed, agent: str, happenings: Sequence[Happening], statem
             return False
         session, turn = locked
         raw_sql.execute(statements)
+        tx.know(session.pk, session)
         for happening in happenings:
             tx.append(NewEvent(claimed.tenant, claimed.session, happening, fence=claimed.fence))
         for happening in apply_deferred_models(turn):

@@ -84,8 +84,8 @@ def open_turn_and_calls(session: Session, open_state: OpenState | None = None) -
 _INSERT = """
 insert into sessions_app_turn ({id}tenant_id, session_id, api_key_id, public_id, definition_id, format, state, stop_reason, error,
  run, step, parts, fence, worker, takeovers, input_tokens, output_tokens, cache_read_tokens, created_at, queued_at, deadline_at,
- said, attention)
-values ({value}%s, %s, %s, %s, %s, %s, 'queued', '', '', 1, 0, '[]', 0, '', 0, 0, 0, 0, {now}, {now}, {moment}, %s,
+ said, began, attention)
+values ({value}%s, %s, %s, %s, %s, %s, 'queued', '', '', 1, 0, '[]', 0, '', 0, 0, 0, 0, {now}, {now}, {moment}, %s, %s,
  exists (select 1 from sessions_app_pendingmessage where session_id = %s)
  or exists (select 1 from sessions_app_sessionclient where session_id = %s))
 """
@@ -102,6 +102,8 @@ def insert_turn(
     definition: int,
     deadline: float | None,
     message_as_written: str | None = None,
+    *,
+    began: str,
 ) -> int:
     """Insert a queued turn of a locked session without a live one, at the end of the transaction.
 
@@ -119,6 +121,7 @@ def insert_turn(
         stored_as,
         deadline,
         message_as_written,
+        began,
         session.pk,
         session.pk,
     )

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from agents_app import exact_json
 from agents_app.runtime.messages import Content
-from sessions_app.core.base import row_ids
+from sessions_app.core.base import row_ids, times
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.content import unstorable
 from sessions_app.core.base.errors import NotPossible, TurnAlreadyRunning
@@ -29,7 +29,7 @@ from sessions_app.core.records.idempotency import IdempotencyKey
 from sessions_app.core.records.session_settings import Overrides
 from sessions_app.core.tenancy import agents, definitions, quotas
 from sessions_app.core.turns import tasks
-from sessions_app.core.turns.closing import close_calls, void_forms
+from sessions_app.core.turns.closing import close_calls, duration_of, end_times, void_forms
 from sessions_app.core.turns.deferred import apply_deferred_models
 from sessions_app.core.turns.opening import (
     accepted_before,
@@ -58,13 +58,14 @@ def start(
     turn_id: str | None = None,
     as_written: UserMessage | None = None,
     only_if_idle: bool = False,
+    started_at: str | None = None,
     dispatched: Dispatched | None = None,
 ) -> Accepted:
     """Start a turn with a user message. ``deadline``: seconds until its run is stopped.
 
     A turn that waits for its client is ended, because a new message replaces it, and its open calls are closed: models
     refuse a call without a result. ``only_if_idle``: TurnAlreadyRunning instead. ``turn_id``: an id that the client chose.
-    ``as_written``: the message as the client wrote it, if the model gets another text.
+    ``as_written``: the message as the client wrote it, if the model gets another text. ``started_at``: by the client's clock.
     """
     definitions.prepare(session.agent_name)
     with quotas.check(caller, quotas.COUNTED_WITH_TURNS, starts_turn=True) as asking, journal.transaction() as tx:
@@ -93,7 +94,7 @@ def start(
         for happening in session_settings.change_events(spec, overrides):
             tx.append(NewEvent(session.tenant_id, session.pk, happening))
         tx.last(idempotency.record(caller, idempotency_key, session=session.public_id, turn=turn_id, run=1))
-        message = FirstMessage(content, as_written, dispatched=dispatched)
+        message = FirstMessage(content, as_written, dispatched=dispatched, started_at=started_at)
         started = begin_locked(tx, next_row(open_state), caller.key, session, turn_id, message, definition, deadline, live, calls)
         asking.admit_turn(tx.write)
     return started.accepted(tx, asking.rate_statuses)
@@ -121,22 +122,27 @@ class FirstMessage:
     as_written: UserMessage | None = None
     queued_id: str | None = None
     dispatched: Dispatched | None = None
+    started_at: str | None = None
 
-    def happening(self, turn_id: str) -> Happening:
+    def happening(self, turn_id: str, began: str) -> Happening:
         shown: dict[str, Any] = {"content": self.content}
-        if self.as_written is not None and self.as_written.attachments is not None:
-            shown.update(self.as_written.document())
-        payload: dict[str, Any] = {"turn": turn_id, "run": 1, "message": shown}
+        if self._as_written is not None:
+            shown.update(self._as_written.document())
+        payload: dict[str, Any] = {"turn": turn_id, "run": 1, "started_at": began, "message": shown}
         if self.queued_id is not None:
             payload["queued"] = self.queued_id
         return dispatches.with_origin(Happening(Kind.TURN_STARTED, payload), self.dispatched)
 
     @property
+    def _as_written(self) -> UserMessage | None:
+        """None: the stored message says it all."""
+        written = self.as_written
+        return None if written is None or (written.attachments is None and written.model is None) else written
+
+    @property
     def as_written_json(self) -> str | None:
         """The message as its client wrote it, for the turn's row; None: the stored message is the same."""
-        if self.as_written is None or self.as_written.attachments is None:
-            return None
-        return exact_json.dumps(self.as_written.document())
+        return None if self._as_written is None else exact_json.dumps(self._as_written.document())
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,14 +197,16 @@ def begin_locked(
     now = timezone.now()
     if live is not None:
         _end_waiting(tx, live)
-    turn = insert_turn(tx, row, key, session, turn_id, definition, deadline, message.as_written_json)
+    began = message.started_at or times.text_of(now)
+    turn = insert_turn(tx, row, key, session, turn_id, definition, deadline, message.as_written_json, began=began)
+    tx.know(session.pk, session)
     if calls:
         # Their messages refer to the turn's row.
         tx.write()
     ref = StepRef(session.tenant_id, session.pk, turn, run=1, step=0)
     ended = turn_id if live is None else live.public_id
     happenings = [
-        message.happening(turn_id),
+        message.happening(turn_id, began),
         *close_calls(ref, ended, calls, history.REPLACED, history.REPLACED, now, shown=True),
     ]
     title = title_of(message.content) if session.title is None else None
@@ -212,8 +220,10 @@ def begin_locked(
 
 
 def _end_waiting(tx: journal.Transaction, turn: Turn) -> None:
-    Turn.objects.filter(pk=turn.pk).update(state=TurnState.CANCELLED, stop_reason="end_turn", ended_at=Now())
+    lasted = duration_of(turn, timezone.now())
+    Turn.objects.filter(pk=turn.pk).update(state=TurnState.CANCELLED, stop_reason="end_turn", ended_at=Now(), duration_ms=lasted)
     payload = {"turn": turn.public_id, "run": turn.run, "reason": "end_turn", "cause": "replaced", "in_run": False}
+    payload |= end_times(turn, lasted)
     for happening in (Happening(Kind.TURN_CANCELLED, payload), *apply_deferred_models(turn)):
         tx.append(NewEvent(turn.tenant_id, turn.session_id, happening))
     void_forms(turn)

@@ -31,7 +31,7 @@ from sessions_app.core.records.dispatches import Dispatched
 from sessions_app.core.records.history import StepRef
 from sessions_app.core.tenancy import access, audit
 from sessions_app.core.turns import refusals
-from sessions_app.core.turns.closing import close_calls, lock_live_turn, void_forms
+from sessions_app.core.turns.closing import close_calls, duration_of, end_times, lock_live_turn, void_forms
 from sessions_app.core.turns.deferred import apply_deferred_models
 from sessions_app.core.turns.types import CancelReceipt, Claimed, Stop, Stopped
 from sessions_app.models import (
@@ -128,8 +128,12 @@ def abandon_step(turn: Turn) -> Happening | None:
     return Happening(Kind.STEP_DONE, {"turn": turn.public_id, "step": partial.step, "usage": usage})
 
 
-def stop_locked(tx: journal.Transaction, turn: Turn, stop: Stop, dispatched: Dispatched | None = None) -> Stopped:
+def stop_locked(
+    tx: journal.Transaction, turn: Turn, stop: Stop, dispatched: Dispatched | None = None, duration_ms: int | None = None
+) -> Stopped:
     """Write a live turn's end from outside its run; the turn and its session are locked.
+
+    ``duration_ms``: as the client that stops it has measured it.
 
     The open step is stored as far as the journal has it. Then the tenant's counter is locked, so that no more deltas are
     stored, and those that came in between are added: every delta that a client saw is in the history. The raised fence
@@ -155,7 +159,9 @@ def stop_locked(tx: journal.Transaction, turn: Turn, stop: Stop, dispatched: Dis
         _store_result_message(ref, call, now)
     closed = close_calls(ref, turn.public_id, calls, history.CANCELLED, stop.result_of_running_calls, now, shown=in_run)
     error = "" if stop.state is TurnState.CANCELLED else stop.cause
-    history.end_turn_from_outside(turn, fence, history.End(stop.state, stop.reason, error, stop.failure), partial.parts)
+    lasted = None if stop.cause == "cut" else duration_of(turn, now) if duration_ms is None else duration_ms
+    how = history.End(stop.state, stop.reason, error, stop.failure, lasted)
+    history.end_turn_from_outside(turn, fence, how, partial.parts)
     if calls:
         void_forms(turn)
     deferred = apply_deferred_models(turn)
@@ -167,7 +173,7 @@ def stop_locked(tx: journal.Transaction, turn: Turn, stop: Stop, dispatched: Dis
     happenings = [*history.text_events(turn.public_id, partial.step, partial.text, partial.thinking), *closed]
     if any(call.state == CallState.RUNNING and call.runner == CallRunner.SERVER for call in calls):
         happenings.append(Happening(Kind.ACTIVITY_CHANGED, {"activity": None}))
-    end = {"turn": turn.public_id, "run": turn.run, "in_run": in_run}
+    end = {"turn": turn.public_id, "run": turn.run, "in_run": in_run, **end_times(turn, lasted)}
     if stop.state is TurnState.CANCELLED:
         cancelled = Happening(Kind.TURN_CANCELLED, {**end, "reason": stop.reason, "cause": stop.cause})
         happenings.append(dispatches.with_origin(cancelled, dispatched))
@@ -283,15 +289,20 @@ def stop_by_operator(session: Session, *, actor: str, address: str) -> bool:
     return True
 
 
-def cancel_turn(caller: Caller, session: Session, turn: str, *, dispatched: Dispatched | None) -> None:
-    """Stop this turn. It has ended when this returns; its provider's call is closed soon after."""
+def cancel_turn(
+    caller: Caller, session: Session, turn: str, *, duration_ms: int | None = None, dispatched: Dispatched | None
+) -> None:
+    """Stop this turn. It has ended when this returns; its provider's call is closed soon after.
+
+    ``duration_ms``: how long it took, as the client has measured it.
+    """
     with journal.transaction() as tx:
         session = access.lock_session(caller, session)
         dispatches.record(caller, dispatched)
         live = lock_live_turn(session)
         if live is None or live.public_id != turn:
             raise NotPossible("this turn is not active")
-        stopped = stop_locked(tx, live, Stop(cause="client", reason="end_turn"), dispatched)
+        stopped = stop_locked(tx, live, Stop(cause="client", reason="end_turn"), dispatched, duration_ms)
     tell_worker(stopped)
 
 

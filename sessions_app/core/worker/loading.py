@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from typing import Any
+
+from django.utils import timezone
 
 from agents_app import exact_json
 from agents_app.runtime import long_work
 from agents_app.runtime.messages import Message
 from agents_app.spec import AgentSpec
-from sessions_app.core.base import raw_sql
+from sessions_app.core.base import raw_sql, times
 from sessions_app.core.base.pipeline import Rows
 from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.records import options, session_settings, stored_messages
@@ -51,13 +54,18 @@ class Loaded:
     """Bytes of the messages that earlier runs of the turn have stored."""
     attention: bool = False
     """The session has or had clients or pending messages, so the run has to look for changes between steps."""
+    archived: bool = False
+    created_at: datetime = field(default_factory=timezone.now)
+    began: str | None = None
+    """When the turn began, as text; None: a turn of an earlier release."""
 
 
 _TURNS = """
 select t.id, t.public_id, s.public_id, t.run, t.step, t.parts, t.definition_id, d.digest, s.tool_refs, s.client_tools,
  t.input_tokens, t.output_tokens, t.cache_read_tokens, {seconds_left},
  exists (select 1 from sessions_app_toolcall c where c.turn_id = t.id),
- t.api_key_id, x.max_tokens_per_day, k.max_tokens_per_day, s.approval, t.attention,
+ t.api_key_id, x.max_tokens_per_day, k.max_tokens_per_day, s.approval, t.attention, s.archived, t.began,
+ cast(t.created_at as text),
  case when t.step > 0 then (select coalesce(sum({octets}(cast(m.content as {octets_type}))
   + coalesce({octets}(cast(m.provider_data as {octets_type})), 0)), 0)
   from sessions_app_message m where m.turn_id = t.id and m.role <> 'user') else 0 end
@@ -70,7 +78,22 @@ where t.id {among}
 """
 _TYPES = (
     *("bigint", "text", "text", "bigint", "bigint", "text", "bigint", "text", "text", "text"),
-    *("bigint", "bigint", "bigint", "numeric", "boolean", "bigint", "bigint", "bigint", "text", "boolean", "numeric"),
+    *(
+        "bigint",
+        "bigint",
+        "bigint",
+        "numeric",
+        "boolean",
+        "bigint",
+        "bigint",
+        "bigint",
+        "text",
+        "boolean",
+        "boolean",
+        "text",
+        "text",
+    ),
+    "numeric",
 )
 
 
@@ -173,7 +196,22 @@ def _read_one(claimed: Claimed) -> tuple[Loaded, Rows | None]:
 
 def _loaded(tenant: int, messages: list[Message], row: Sequence[Any], values: dict[str, str]) -> Loaded:
     (_, public_id, session, run, step, parts, definition, digest, tool_refs, client_tools, *rest) = row
-    (sent, received, cached, seconds_left, has_calls, key, of_tenant, of_key, approval, attention, stored) = rest
+    (
+        sent,
+        received,
+        cached,
+        seconds_left,
+        has_calls,
+        key,
+        of_tenant,
+        of_key,
+        approval,
+        attention,
+        archived,
+        began,
+        created_at,
+        stored,
+    ) = rest
     return Loaded(
         public_id=public_id,
         session_public_id=session,
@@ -191,4 +229,7 @@ def _loaded(tenant: int, messages: list[Message], row: Sequence[Any], values: di
         approval=approval,
         stored=int(stored),
         attention=bool(attention),
+        archived=bool(archived),
+        created_at=times.moment(created_at),
+        began=began,
     )

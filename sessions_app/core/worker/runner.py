@@ -24,13 +24,13 @@ from agents_app.runtime.interface import Call, Change, EndReason, FileEdit, Form
 from agents_app.runtime.messages import Content, Message
 from agents_app.runtime.unicode import storable
 from sessions_app.core import turns
-from sessions_app.core.base import log_context
+from sessions_app.core.base import log_context, times
 from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.base.identifiers import new_id
 from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import Unit
-from sessions_app.core.records import file_edits, history
+from sessions_app.core.records import conversation, conversation_facts, file_edits, history
 from sessions_app.core.records.history import StepRef
 from sessions_app.core.sessions import connections, forms
 from sessions_app.core.sessions.entries import activity_of
@@ -220,16 +220,40 @@ class Run:
 
     async def _commit(self, happenings: Sequence[Happening], statements: Sequence[Statement]) -> None:
         await self._await_durable_claim()
-        unit = self._unit(happenings, statements)
+        unit = self._unit([*happenings, *await self._following(happenings)], statements)
         if await self._writer.submit(unit) != "stored":
             raise RunLost
         self._attention = self._attention or unit.attention
+
+    async def _following(self, happenings: Sequence[Happening]) -> list[Happening]:
+        """The events that follow from these, before their statements have run."""
+        unsure = self._attention or any(map(conversation.needs_rows, happenings))
+        if unsure and any(happening.kind in conversation.STATE_KINDS for happening in happenings):
+            return await self._database(conversation_facts.following_in_run, self.claimed.session, happenings)
+        return conversation.following(happenings, self._known_facts)
+
+    @property
+    def _known_facts(self) -> conversation.Facts:
+        """Without clients and forms, the flags of the session are those of the turn's start."""
+
+        def unknown(_: str) -> Any:
+            raise AssertionError("read from rows")
+
+        return conversation.Facts(
+            read=True,
+            archived=self._loaded.archived,
+            chat_read=lambda: False,
+            state=lambda: "working",
+            call=unknown,
+            voided=lambda _: (),
+        )
 
     async def _commit_end(self, happenings: Sequence[Happening], statements: Sequence[Statement]) -> None:
         """Store the turn's end; in one transaction with what has to follow it, if anything has to."""
         await self._await_durable_claim()
         try:
-            outcome = await self._writer.submit(self._unit(happenings, statements, unless_attention=True))
+            unit = self._unit([*happenings, *await self._following(happenings)], statements, unless_attention=True)
+            outcome = await self._writer.submit(unit)
             if outcome == "stale":
                 raise RunLost
             if outcome == "answered":
@@ -363,7 +387,7 @@ class Run:
         happenings += [_call_ready(turn, message.step, call, previews.get(call.call_id, ())) for call in message.calls]
         for call in message.calls:
             if call.runner == "client" and call.name in self._plan.forms:
-                opened, statement = forms.open_for_call(ref, turn, call, now)
+                opened, statement = forms.open_for_call(ref, turn, call, len(self._parts), now)
                 happenings.append(opened)
                 statements.append(statement)
         total = self._tokens = (self._tokens[0] + tokens[0], self._tokens[1] + tokens[1], self._tokens[2] + tokens[2])
@@ -460,7 +484,7 @@ class Run:
         if not await self._database(connections.is_attended, self.claimed.tenant, self.claimed.session):
             return FormAnswer("decline")
         ref, turn = self._step_ref(self._step), self._loaded.public_id
-        form_id, opened, statement = forms.open_for_tool(ref, turn, call, form, timezone.now())
+        form_id, opened, statement = forms.open_for_tool(ref, turn, call, form, len(self._parts), timezone.now())
         answered = asyncio.Event()
         self._form_answered.add(answered)
         self._with_forms.add(call.call_id)
@@ -577,7 +601,15 @@ class Run:
         return outcome == "stored"
 
     def _ending(self, reason: EndReason, error: str) -> tuple[Happening, history.End]:
-        payload = {"turn": self._loaded.public_id, "run": self._loaded.run, "in_run": True}
+        lasted = min(times.between(self._loaded.created_at, timezone.now()), times.LONGEST_MS)
+        began = self._loaded.began or times.text_of(self._loaded.created_at)
+        payload = {
+            "turn": self._loaded.public_id,
+            "run": self._loaded.run,
+            "in_run": True,
+            "started_at": began,
+            "duration_ms": lasted,
+        }
         failure = None
         if self._failure is not None:
             failure = failures.facts(self._failure, self._plan.full_model)
@@ -588,7 +620,7 @@ class Run:
         else:
             happening = Happening(Kind.TURN_ENDED, {**payload, "reason": reason})
         state = TurnState.ERROR if reason == "error" else TurnState.DONE
-        return happening, history.End(state, reason, error, failure)
+        return happening, history.End(state, reason, error, failure, lasted)
 
     async def end(self, reason: EndReason, error: str = "") -> None:
         happening, how = self._ending(reason, error)

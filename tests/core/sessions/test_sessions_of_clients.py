@@ -76,7 +76,8 @@ def test_a_uri_is_taken_once_a_tenant_and_free_again_after_deletion(alice: World
     with pytest.raises(AddressTaken):
         make(alice)
     deleting.delete(alice.caller, first)
-    assert ("session_deleted", {"session": first.public_id, "agent": "sailor", "uri": "sailor:/one"}) in events(first)
+    named = {"session": first.public_id, "agent": "sailor", "uri": "sailor:/one", "family": "0.1"}
+    assert events(first, "session_deleted") == [("session_deleted", named)]
     again = make(alice)
     assert addresses.find(alice.caller, "sailor:/one") == again
     seen = of_tenant(alice.caller.tenant, "active_sessions_changed")
@@ -300,7 +301,9 @@ def test_a_client_cannot_add_a_tool_whose_name_is_taken(alice: World) -> None:
     with pytest.raises(InvalidInput):
         clients.change_tools(alice.caller, session, [{"name": "x"}, {"name": "x"}], dispatched=action())
     clients.change_tools(alice.caller, session, [{"name": "x"}], dispatched=action())
-    assert events(session, "client_tools_changed") == [("client_tools_changed", {"client": "c1", "tools": [{"name": "x"}]})]
+    assert events(session, "client_tools_changed") == [
+        ("client_tools_changed", {"client": "c1", "tools": [{"name": "x"}], "entry": {"id": "c1", "tools": [{"name": "x"}]}})
+    ]
 
 
 @pytest.mark.rule("R242")

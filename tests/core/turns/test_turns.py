@@ -24,6 +24,7 @@ from sessions_app.core.worker.worker import Worker
 from sessions_app.models import Compaction, Message, Session, ToolCall, Turn
 from tests.core import tools
 from tests.core.conftest import World, claim_one, insert_call, kinds, streamed_text, turn_of, wait_for, wait_for_state
+from tests.core.dispatching import events
 from tests.core.threads import at_once, errors_of
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, drop, finish, gate, hang, text, thinking, usage
@@ -389,8 +390,8 @@ def test_a_waiting_turn_and_a_queued_one_can_be_cancelled(
     waiting = alice.say(session, model.script([call("read_log", {}, id="c")]))
     wait_for_state(waiting, "waiting")
     assert turns.cancel(alice.caller, session).cancelled is True
-    read = journal.read_session(session.tenant_id, session.pk, 0)
-    assert exact_json.loads(read.events[-1].data)["in_run"] is False
+    (*_, ended) = events(session, "turn_cancelled")
+    assert ended[1]["in_run"] is False
     assert full(session)[-1] == ("tool", "Tool call denied: cancelled")
 
 

@@ -15,7 +15,7 @@ from django.conf import settings
 
 from sessions_app.core.base import loop_calls, loop_connections, raw_sql
 from sessions_app.core.base.errors import NotReady
-from sessions_app.core.base.events import Kind
+from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.base.loop_calls import Repeat
 from sessions_app.core.base.pipeline import Rows
 from sessions_app.core.base.raw_sql import Following, Statement
@@ -25,6 +25,17 @@ from sessions_app.core.log.journal.rows import Row, announcements
 from sessions_app.core.log.journal.types import Announcement, NewEvent, Stored
 
 logger = logging.getLogger(__name__)
+
+
+Follower = Callable[[int, Sequence[Happening], Any], list[Happening]]
+"""Returns the events that follow from those of one session in a transaction. Gets what ``Transaction.know`` was told."""
+
+_followers: dict[frozenset[Kind], Follower] = {}
+
+
+def follow(kinds: frozenset[Kind], follower: Follower) -> None:
+    """Call ``follower`` at the end of each transaction for every session with an event of these kinds."""
+    _followers[kinds] = follower
 
 
 class Transaction:
@@ -38,7 +49,12 @@ class Transaction:
         self._events: list[NewEvent] = []
         self._statements: list[Statement] = []
         self._afterwards: list[Callable[[], object]] = []
+        self._known: dict[int, Any] = {}
         self.stored: list[Stored] = []
+
+    def know(self, session: int, row: Any) -> None:
+        """Tell followers the locked row of a session, which they would read otherwise."""
+        self._known[session] = row
 
     def append(self, event: NewEvent) -> int:
         """Append the event when the transaction ends; returns its index in ``stored``."""
@@ -60,6 +76,15 @@ class Transaction:
     def after_commit(self, fn: Callable[[], object]) -> None:
         """Call ``fn`` right after COMMIT, in parallel to the barrier. Its errors are logged."""
         self._afterwards.append(fn)
+
+    def _append_following(self) -> None:
+        for kinds, follower in _followers.items():
+            sessions = {event.session: event.tenant for event in self._events if event.happening.kind in kinds}
+            for session, tenant in sessions.items():
+                if session is not None:
+                    happenings = [event.happening for event in self._events if event.session == session]
+                    for happening in follower(session, happenings, self._known.get(session)):
+                        self._events.append(NewEvent(tenant, session, happening))
 
     def _following(self) -> list[Following]:
         """What ``finish`` does after COMMIT, so that ``_run_after_commit`` has nothing left to do."""
@@ -105,6 +130,7 @@ def transaction(*, waiting: bool = True) -> Iterator[Transaction]:
     era: int | None = None
     with _in_an_era(), dialect.current().writing():
         yield tx
+        tx._append_following()
         if not tx._events:
             tx.write()
         else:
@@ -174,6 +200,7 @@ def _in_batch() -> Iterator[Transaction]:
         yield tx
         if not tx._events:
             raise Repeat
+        tx._append_following()
         rows = [Row.of(event) for event in tx._events]
         tx.stored = member.finish(tx._statements, rows, tx._run_after_commit)
     finally:

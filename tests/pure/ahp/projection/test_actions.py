@@ -173,6 +173,11 @@ EVENTS: list[tuple[Kind, dict[str, Any], str]] = [
 SILENT: list[tuple[Kind, dict[str, Any]]] = [
     (Kind.CHAT_READ_CHANGED, {"read": True}),
     (Kind.DRAFT_CHANGED, {"draft": None}),
+    (Kind.READ_CLEARED, {"cause": "turn"}),
+    (Kind.CHAT_ARCHIVED_CHANGED, {"archived": True}),
+    (Kind.ATTENTION_OPENED, {"kind": "form", "turn": "t", "form": FORM}),
+    (Kind.ATTENTION_CLOSED, {"kind": "form", "turn": "t", "of": "f"}),
+    (Kind.CONVERSATION_CHANGED, {"changed": ["title"], "title": "Log"}),
     (Kind.CALL_DENIED, {**CALL, "reason": "cancelled", "content": "", "shown": True, "closing": True}),
     (Kind.TURN_CANCELLED, {"turn": "t", "run": 1, "in_run": True, "reason": "error", "cause": "cut"}),
     (Kind.TURN_RESUMED, {"turn": "t", "run": 2}),

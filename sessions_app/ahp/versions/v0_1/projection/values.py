@@ -127,12 +127,19 @@ def active_client(entry: Mapping[str, Any]) -> dict[str, Any]:
         shown["displayName"] = entry["name"]
     shown["tools"] = [tool_definition(tool) for tool in entry["tools"]]
     if entry.get("customizations") is not None:
-        shown["customizations"] = entry["customizations"]
+        shown["customizations"] = [_published(each) for each in entry["customizations"]]
     return shown
 
 
+def _published(customization: Mapping[str, Any]) -> Mapping[str, Any]:
+    """As its client published it. Newer versions call the name otherwise."""
+    if "displayName" in customization:
+        return customization
+    return {"uri": customization["uri"], "displayName": customization.get("name", "")}
+
+
 def customization(entry: Mapping[str, Any]) -> dict[str, Any]:
-    shown: dict[str, Any] = {"customization": entry["customization"], "enabled": entry["enabled"]}
+    shown: dict[str, Any] = {"customization": _published(entry["customization"]), "enabled": entry["enabled"]}
     for ours, theirs in (("client", "clientId"), ("status", "status"), ("status_message", "statusMessage")):
         if entry.get(ours) is not None:
             shown[theirs] = entry[ours]

@@ -1,0 +1,445 @@
+"""Events as actions of AHP 0.9 and 1.0, in envelopes: at most one for each event."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from agents_app import exact_json
+from sessions_app.ahp.transport import jsonrpc
+from sessions_app.ahp.version import Channel
+from sessions_app.ahp.versions.v0_1.projection import values as v0_1
+from sessions_app.ahp.versions.v0_9.face import Face
+from sessions_app.ahp.versions.v0_9.projection import values
+from sessions_app.ahp.versions.v0_9.projection.agents import agent_info
+from sessions_app.ahp.versions.v0_9.projection.chats import chat_status
+from sessions_app.ahp.versions.v0_9.spelling import chat_uri
+from sessions_app.ahp.versions.v0_9.wire.state import ROOT
+from sessions_app.core.base.caller import Sight
+from sessions_app.core.base.events import TEXT_KINDS, Kind
+from sessions_app.core.log.journal.types import Event
+from sessions_app.core.tenancy import agent_listings
+
+PROTOCOL = "ahp/1"
+"""Of actions that were dispatched in either version."""
+
+Payload = Mapping[str, Any]
+Made = tuple[str, dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """``session``: the session's URI in states and actions."""
+
+    session: str
+    face: Face
+
+    @property
+    def chat(self) -> str:
+        return chat_uri(self.session)
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    face: Face
+
+    def envelopes(self, event: Event, channels: Collection[Channel]) -> Iterator[tuple[Channel, str]]:
+        """For the spellings of the session, or of its chat."""
+        kind, make = _ACTIONS.get(event.kind, ("", None))
+        if make is None:
+            return
+        for channel in channels:
+            if channel.kind == kind and (envelope := self._envelope(event, channel, make)) is not None:
+                yield channel, envelope
+
+    def action_of(self, event: Event, channel: Channel) -> dict[str, Any] | None:
+        """None if the event is no action on this channel."""
+        kind, make = _ACTIONS.get(event.kind, ("", None))
+        if make is None or channel.kind != kind:
+            return None
+        made = make(exact_json.loads(event.data), Context(channel.session, self.face))
+        return None if made is None else _action(kind, made)
+
+    def _envelope(self, event: Event, channel: Channel, make: Make) -> str | None:
+        context = Context(channel.session, self.face)
+        if event.kind in TEXT_KINDS:
+            try:
+                return _streamed_envelope(event, channel, make, context)
+            except (orjson.JSONDecodeError, orjson.JSONEncodeError):
+                pass  # It has a lone surrogate, which only the slower codec keeps.
+        payload = exact_json.loads(event.data)
+        made = make(payload, context)
+        if made is None:
+            return None
+        envelope = {"channel": channel.uri, "action": _action(channel.kind, made), "serverSeq": event.seq}
+        origin = payload.get("origin")
+        if origin is not None and origin["protocol"] != PROTOCOL:
+            envelope["origin"] = _origin(origin)
+        elif origin is not None and origin["said"]["type"].startswith(channel.kind):
+            # Archiving is an action on the session and one on its chat: only one of them was dispatched.
+            envelope |= {"action": origin["said"], "origin": _origin(origin)}
+        return jsonrpc.encode(envelope)
+
+    def root_envelope(self, event: Event, sight: Sight, sessions: int | None = None) -> str | None:
+        action: dict[str, Any]
+        if event.kind == Kind.ACTIVE_SESSIONS_CHANGED:
+            count = exact_json.loads(event.data)["count"] if sight.is_whole else sessions
+            if count is None:
+                return None
+            action = {"type": "root/activeSessionsChanged", "activeSessions": count}
+        elif event.kind == Kind.AGENTS_CHANGED:
+            payload = exact_json.loads(event.data)
+            # Events of the previous release do not name the agents that look different.
+            if sight.agents is not None and not any(name in sight.agents for name in payload.get("reshown", sight.agents)):
+                return None
+            cards = agent_listings.visible(payload["agents"], sight.agents)
+            action = {"type": "root/agentsChanged", "agents": [agent_info(card) for card in cards]}
+        else:
+            return None
+        return jsonrpc.encode({"channel": ROOT, "action": action, "serverSeq": event.seq})
+
+    def rejection(self, event: Event) -> str | None:
+        """The envelope of a refused action; None if it was sent in another version."""
+        payload = exact_json.loads(event.data)
+        origin = payload["origin"]
+        if origin["protocol"] != PROTOCOL:
+            return None
+        envelope = {
+            "channel": origin["channel"],
+            "action": origin["said"],
+            "serverSeq": event.seq,
+            "origin": _origin(origin),
+            "rejectionReason": payload["reason"],
+        }
+        return jsonrpc.encode(envelope)
+
+
+def _streamed_envelope(event: Event, channel: Channel, make: Make, context: Context) -> str | None:
+    """Called for every token. Their payloads have no origin, and only texts and small numbers, which this codec keeps exact."""
+    made = make(orjson.loads(event.data), context)
+    if made is None:
+        return None
+    return orjson.dumps({"channel": channel.uri, "action": _action(channel.kind, made), "serverSeq": event.seq}).decode()
+
+
+def _origin(origin: Payload) -> dict[str, Any]:
+    return {"clientId": origin["client"], "clientSeq": origin["seq"]}
+
+
+def _action(kind: str, made: Made) -> dict[str, Any]:
+    name, members = made
+    return {"type": f"{kind}/{name}", **members}
+
+
+# --- the session ---
+
+
+def _title(payload: Payload, _: Context) -> Made:
+    return "titleChanged", {"title": payload["title"]}
+
+
+def _read(payload: Payload, _: Context) -> Made:
+    return "isReadChanged", {"isRead": payload["read"]}
+
+
+def _read_cleared(_payload: Payload, _: Context) -> Made:
+    return "isReadChanged", {"isRead": False}
+
+
+def _archived(payload: Payload, _: Context) -> Made:
+    return "isArchivedChanged", {"isArchived": payload["archived"]}
+
+
+def _settings(payload: Payload, _: Context) -> Made:
+    members: dict[str, Any] = {"config": v0_1.config_values(payload["options"], payload.get("approval"))}
+    if payload.get("replace"):
+        members["replace"] = True
+    return "configChanged", members
+
+
+def _server_tools(payload: Payload, _: Context) -> Made:
+    return "serverToolsChanged", {"tools": [v0_1.tool_definition(tool) for tool in payload["tools"]]}
+
+
+def _customizations(payload: Payload, _: Context) -> Made:
+    return "customizationsChanged", {"customizations": [values.customization(each) for each in payload["customizations"]]}
+
+
+def _customization(payload: Payload, _: Context) -> Made:
+    enablement = payload.get("enablement")
+    if enablement is None:
+        enablement = values.switched(enabled=payload["enabled"])
+    return "customizationToggled", {"id": payload.get("id", payload["uri"]), "enablement": enablement}
+
+
+def _joined(payload: Payload, _: Context) -> Made:
+    return "activeClientSet", {"activeClient": values.active_client(payload["client"])}
+
+
+def _client_tools(payload: Payload, _: Context) -> Made | None:
+    # Events of the previous release have only the tools.
+    return None if "entry" not in payload else ("activeClientSet", {"activeClient": values.active_client(payload["entry"])})
+
+
+def _left(payload: Payload, _: Context) -> Made | None:
+    return None if payload["client"] is None else ("activeClientRemoved", {"clientId": payload["client"]})
+
+
+def _attention_opened(payload: Payload, context: Context) -> Made:
+    return "inputNeededSet", {"request": values.attention(payload, context.session, context.chat)}
+
+
+def _attention_closed(payload: Payload, _: Context) -> Made:
+    return "inputNeededRemoved", {"id": values.attention_id(payload["kind"], payload["turn"], payload["of"])}
+
+
+def _conversation(payload: Payload, context: Context) -> Made | None:
+    """What has changed of the chat's summary."""
+    changed, changes = payload["changed"], {}
+    if "title" in changed:
+        changes["title"] = payload["title"]
+    if "state" in changed or ("flags" in changed and context.face.family == "1"):
+        changes["status"] = chat_status(payload["state"], context.face, read=payload["read"], archived=payload["archived"])
+    if "activity" in changed:
+        changes["activity"] = payload["activity"] or ""
+    if "modified_at" in changed:
+        changes["modifiedAt"] = payload["modified_at"]
+    return ("chatUpdated", {"chat": context.chat, "changes": changes}) if changes else None
+
+
+# --- the chat ---
+
+
+def _chat_read(payload: Payload, context: Context) -> Made | None:
+    return ("isReadChanged", {"isRead": payload["read"]}) if context.face.family == "1" else None
+
+
+def _chat_archived(payload: Payload, context: Context) -> Made | None:
+    return ("isArchivedChanged", {"isArchived": payload["archived"]}) if context.face.family == "1" else None
+
+
+def _draft(payload: Payload, _: Context) -> Made:
+    return "draftChanged", {} if payload["draft"] is None else {"draft": values.message(payload["draft"])}
+
+
+def _activity(payload: Payload, _: Context) -> Made:
+    return "activityChanged", {} if payload["activity"] is None else {"activity": payload["activity"]}
+
+
+def _cut(payload: Payload, _: Context) -> Made:
+    return "truncated", {} if payload["turn"] is None else {"turnId": payload["turn"]}
+
+
+def _pending(payload: Payload, _: Context) -> Made:
+    return "pendingMessageSet", {"kind": payload["kind"], "id": payload["id"], "message": values.message(payload["message"])}
+
+
+def _not_pending(payload: Payload, _: Context) -> Made:
+    return "pendingMessageRemoved", {"kind": payload["kind"], "id": payload["id"]}
+
+
+def _reordered(payload: Payload, _: Context) -> Made:
+    return "queuedMessagesReordered", {"order": payload["order"]}
+
+
+# --- a turn ---
+
+_UNKNOWN_TIME = "1970-01-01T00:00:00.000Z"
+"""Of an event of a release that did not store it."""
+
+
+def _turn_started(payload: Payload, _: Context) -> Made:
+    members = {"turnId": payload["turn"], "startedAt": payload.get("started_at", _UNKNOWN_TIME)}
+    members["message"] = values.message(payload["message"])
+    if payload.get("queued") is not None:
+        members["queuedMessageId"] = payload["queued"]
+    return "turnStarted", members
+
+
+def _end(payload: Payload) -> dict[str, Any]:
+    return {"turnId": payload["turn"], "duration": payload.get("duration_ms") or 0}
+
+
+def _turn_ended(payload: Payload, _: Context) -> Made:
+    return "turnComplete", _end(payload)
+
+
+def _turn_failed(payload: Payload, _: Context) -> Made:
+    return "error", {**_end(payload), "part": values.error_part(payload["error"])}
+
+
+def _turn_cancelled(payload: Payload, _: Context) -> Made | None:
+    return None if payload["cause"] == "cut" else ("turnCancelled", _end(payload))
+
+
+def _text_opened(payload: Payload, _: Context) -> Made:
+    return "responsePart", {"turnId": payload["turn"], "part": {"kind": "markdown", "id": payload["part"], "content": ""}}
+
+
+def _thinking_opened(payload: Payload, _: Context) -> Made:
+    return "responsePart", {"turnId": payload["turn"], "part": {"kind": "reasoning", "id": payload["part"], "content": ""}}
+
+
+def _text(payload: Payload, _: Context) -> Made:
+    return "delta", {"turnId": payload["turn"], "partId": payload["part"], "content": payload["delta"]}
+
+
+def _thinking(payload: Payload, _: Context) -> Made:
+    return "reasoning", {"turnId": payload["turn"], "partId": payload["part"], "content": payload["delta"]}
+
+
+def _usage(payload: Payload, _: Context) -> Made:
+    return "usage", {"turnId": payload["turn"], "usage": v0_1.usage(payload["usage"])}
+
+
+# --- tool calls ---
+
+
+def _of_call(payload: Payload) -> dict[str, Any]:
+    return {"turnId": payload["turn"], "toolCallId": payload["call"]}
+
+
+def _call_opened(payload: Payload, _: Context) -> Made:
+    return "toolCallStart", {"turnId": payload["turn"], **values.call_base(payload)}
+
+
+def _call_arguments(payload: Payload, _: Context) -> Made:
+    return "toolCallDelta", {**_of_call(payload), "content": payload["delta"]}
+
+
+def _call_ready(payload: Payload, context: Context) -> Made:
+    # An earlier release wrote the parsed input alone.
+    text = payload["arguments"] if "arguments" in payload else exact_json.dumps(payload["input"])
+    members = {**_of_call(payload), "invocationMessage": v0_1.invocation(payload), "toolInput": text}
+    if payload["asks"]:
+        members |= v0_1.confirmation_of(payload, payload.get("edits", ()), context.session)
+    else:
+        members["confirmed"] = payload.get("why") or "not-needed"
+    return "toolCallReady", members
+
+
+def _call_granted(payload: Payload, _: Context) -> Made:
+    members = {**_of_call(payload), "approved": True, "confirmed": payload.get("why") or "user-action"}
+    if payload.get("input") is not None:
+        members["editedToolInput"] = payload["input"]
+    if payload.get("option") is not None:
+        members["selectedOptionId"] = payload["option"]
+    return "toolCallConfirmed", members
+
+
+def _call_denied(payload: Payload, _: Context) -> Made | None:
+    if payload.get("closing"):
+        return None
+    members = {**_of_call(payload), "approved": False, "reason": payload.get("how") or "denied"}
+    if payload["reason"]:
+        members["reasonMessage"] = payload["reason"]
+    if payload.get("suggestion") is not None:
+        members["userSuggestion"] = values.message(payload["suggestion"])
+    if payload.get("option") is not None:
+        members["selectedOptionId"] = payload["option"]
+    return "toolCallConfirmed", members
+
+
+def _call_finished(payload: Payload, context: Context) -> Made:
+    result = v0_1.tool_result(
+        payload["content"],
+        failed=payload["failed"],
+        call=payload["call"],
+        outcome=payload.get("outcome"),
+        edits=payload.get("edits", ()),
+        session=context.session,
+        terminals=payload.get("terminals", ()),
+    )
+    members = {**_of_call(payload), "result": result}
+    if payload.get("reviewed"):
+        members["requiresResultConfirmation"] = True
+    return "toolCallComplete", members
+
+
+def _call_content(payload: Payload, _: Context) -> Made:
+    return "toolCallContentChanged", {**_of_call(payload), "content": payload["content"]}
+
+
+def _call_result(payload: Payload, _: Context) -> Made:
+    return "toolCallResultConfirmed", {**_of_call(payload), "approved": payload["approved"]}
+
+
+# --- forms ---
+
+
+def _form_opened(payload: Payload, _: Context) -> Made:
+    return "inputRequested", {"request": payload["form"]}
+
+
+def _form_answer(payload: Payload, _: Context) -> Made:
+    members = {"requestId": payload["form"], "questionId": payload["question"]}
+    if payload["answer"] is not None:
+        members["answer"] = payload["answer"]
+    return "inputAnswerChanged", members
+
+
+def _form_closed(payload: Payload, _: Context) -> Made:
+    members = {"requestId": payload["form"], "response": payload["response"]}
+    if payload["answers"]:
+        members["answers"] = payload["answers"]
+    return "inputCompleted", members
+
+
+Make = Callable[[Payload, Context], Made | None]
+
+_OF_SESSIONS: Mapping[str, Make] = {
+    Kind.TITLE_CHANGED: _title,
+    Kind.READ_CHANGED: _read,
+    Kind.READ_CLEARED: _read_cleared,
+    Kind.ARCHIVED_CHANGED: _archived,
+    Kind.SETTINGS_CHANGED: _settings,
+    Kind.SERVER_TOOLS_CHANGED: _server_tools,
+    Kind.CUSTOMIZATIONS_CHANGED: _customizations,
+    Kind.CUSTOMIZATION_TOGGLED: _customization,
+    Kind.CLIENT_JOINED: _joined,
+    Kind.CLIENT_TOOLS_CHANGED: _client_tools,
+    Kind.CLIENT_LEFT: _left,
+    Kind.ATTENTION_OPENED: _attention_opened,
+    Kind.ATTENTION_CLOSED: _attention_closed,
+    Kind.CONVERSATION_CHANGED: _conversation,
+}
+_OF_CHATS: Mapping[str, Make] = {
+    Kind.CHAT_READ_CHANGED: _chat_read,
+    Kind.CHAT_ARCHIVED_CHANGED: _chat_archived,
+    Kind.DRAFT_CHANGED: _draft,
+    Kind.ACTIVITY_CHANGED: _activity,
+    Kind.HISTORY_CUT: _cut,
+    Kind.MESSAGE_PENDING: _pending,
+    Kind.MESSAGE_NOT_PENDING: _not_pending,
+    Kind.MESSAGES_REORDERED: _reordered,
+    Kind.TURN_STARTED: _turn_started,
+    Kind.TURN_ENDED: _turn_ended,
+    Kind.TURN_FAILED: _turn_failed,
+    Kind.TURN_CANCELLED: _turn_cancelled,
+    Kind.TEXT_OPENED: _text_opened,
+    Kind.THINKING_OPENED: _thinking_opened,
+    Kind.TEXT_DELTA: _text,
+    Kind.THINKING_DELTA: _thinking,
+    Kind.STEP_DONE: _usage,
+    Kind.CALL_OPENED: _call_opened,
+    Kind.CALL_ARGUMENTS: _call_arguments,
+    Kind.CALL_READY: _call_ready,
+    Kind.CALL_GRANTED: _call_granted,
+    Kind.CALL_DENIED: _call_denied,
+    Kind.CALL_FINISHED: _call_finished,
+    Kind.CALL_CONTENT_CHANGED: _call_content,
+    Kind.CALL_RESULT_CONFIRMED: _call_result,
+    Kind.FORM_OPENED: _form_opened,
+    Kind.FORM_ANSWER_CHANGED: _form_answer,
+    Kind.FORM_CLOSED: _form_closed,
+}
+_ACTIONS: Mapping[str, tuple[str, Make]] = {
+    **{kind: ("session", make) for kind, make in _OF_SESSIONS.items()},
+    **{kind: ("chat", make) for kind, make in _OF_CHATS.items()},
+}
+_OF_TENANT = {Kind.ACTIVE_SESSIONS_CHANGED, Kind.AGENTS_CHANGED, Kind.DISPATCH_REFUSED}
+SILENT = frozenset(Kind) - frozenset(_ACTIONS) - _OF_TENANT
+"""Kinds of events for which these versions have no action. Some of them lead to notifications."""

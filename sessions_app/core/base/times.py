@@ -1,0 +1,33 @@
+"""Times as texts: ISO 8601 with milliseconds and ``Z``. Pure."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+LONGEST_MS = 10**15
+"""A longer duration is cut to this; added to a time it is beyond the calendar, and the time stays."""
+
+
+def text_of(at: datetime) -> str:
+    at = at.astimezone(UTC)
+    return at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03d}Z"
+
+
+def moment(time: str) -> datetime:
+    """A time as a database writes it. SQLite writes UTC without saying so."""
+    found = datetime.fromisoformat(time)
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found
+
+
+def after(time: str, milliseconds: int) -> str:
+    """This time and so many milliseconds; the time itself if the sum is beyond the calendar."""
+    try:
+        start = moment(time)
+        start = start.replace(microsecond=start.microsecond // 1000 * 1000)
+        return text_of(start + timedelta(milliseconds=max(0, milliseconds)))
+    except (ValueError, OverflowError):
+        return time
+
+
+def between(start: datetime, end: datetime) -> int:
+    return max(0, int((end - start).total_seconds() * 1000))
