@@ -1,4 +1,4 @@
-"""The admin's forms for exports of sessions and tenants, and the responses that carry them."""
+"""The admin's forms for exports of sessions and tenants."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
 from django import forms
-from django.http import StreamingHttpResponse
 
 from sessions_app.admin import reasons
-from sessions_app.core.base import database
 from sessions_app.core.base.errors import DomainError
-from sessions_app.core.base.piping import Piped
 from sessions_app.core.sessions.export_files import Wish
 from sessions_app.core.tenancy import transcript_access
 
@@ -88,16 +85,3 @@ class TenantExportForm(forms.Form):
         days = " ".join(f"{name} {given[name]:%Y-%m-%d}" for name in ("since", "until") if given[name])
         reason = f"reason: {given['reason']}" if given.get("reason") else ""
         return "; ".join(filter(None, ("JSON Lines and HTML" if given["pages"] else "JSON Lines", days, reason)))
-
-
-def response(body: Piped, name: str) -> StreamingHttpResponse:
-    """A file to save: nothing of it is shown by the browser under this server's address."""
-    kind = {"jsonl": "application/jsonl; charset=utf-8", "html": "application/octet-stream", "zip": "application/zip"}
-    headers = {
-        "Content-Disposition": f'attachment; filename="{name}"',
-        "Cache-Control": "no-store",
-        "X-Content-Type-Options": "nosniff",
-    }
-    # Otherwise this thread would keep its connection until the client has read everything.
-    database.release()
-    return StreamingHttpResponse(body, content_type=kind[name.rpartition(".")[2]], headers=headers)

@@ -24,6 +24,7 @@ from sessions_app.core.sessions import deleting, export_files, exporting, model_
 from sessions_app.core.tenancy import rights, transcript_access
 from sessions_app.core.tenancy.rights import Right
 from sessions_app.models import LIVE_STATES, Session, Turn
+from sessions_app.presentation import downloads
 from sessions_app.presentation.content import blocks, cut, pretty
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ class SessionPages(_Pages):
             else:
                 what = "; ".join(filter(None, (wish.form, reason and f"reason: {reason}")))
                 exporting.begin(session, actor=actor(request), address=address(request), form=what)
-                return exports.response(body, f"{session.public_id}.{'html' if wish.pages else 'jsonl'}")
+                return downloads.response(body, f"{session.public_id}.{'html' if wish.pages else 'jsonl'}")
         return self.confirm(
             request,
             title=f"Export {session.public_id}",

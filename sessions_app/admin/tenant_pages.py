@@ -21,6 +21,7 @@ from sessions_app.core.tenancy.rights import Right
 from sessions_app.core.turns import refusals, tasks
 from sessions_app.core.worker import tenant_deletion
 from sessions_app.models import Tenant, TenantDeletion
+from sessions_app.presentation import downloads
 
 if TYPE_CHECKING:
     _Pages = OperatorAdmin[Tenant]
@@ -77,7 +78,7 @@ class TenantPages(_Pages):
                 form.add_error(None, str(error))
             else:
                 exporting.begin_tenant(tenant, actor=actor(request), address=address(request), form=form.described())
-                return exports.response(body, f"{tenant.slug}.zip")
+                return downloads.response(body, f"{tenant.slug}.zip")
         return self.confirm(
             request,
             title=f"Export {tenant.slug}",

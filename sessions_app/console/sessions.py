@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, time, timedelta
-from typing import IO
 
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
@@ -14,18 +13,19 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from agents_app import registry
 from sessions_app.accounts.people import actor, address
-from sessions_app.console import downloads, paging
+from sessions_app.console import paging
 from sessions_app.console.pages import confirm_page, tenant_page
 from sessions_app.console.requests import for_members
 from sessions_app.console.scripts import for_scripts, page_origin
 from sessions_app.core import turns
 from sessions_app.core.base.caller import READ
 from sessions_app.core.base.errors import NotPossible
-from sessions_app.core.sessions import deleting, export_page, exporting, finding
+from sessions_app.core.sessions import deleting, export_files, exporting, finding
+from sessions_app.core.sessions.export_files import Wish
 from sessions_app.core.tenancy import rights, tokens, transcript_access
 from sessions_app.core.tenancy.rights import Account, Right
 from sessions_app.models import Session, Tenant
-from sessions_app.presentation import transcript
+from sessions_app.presentation import downloads, transcript
 
 _form_methods = require_http_methods(["GET", "HEAD", "POST"])
 _LONGEST_FILTER = 200
@@ -128,19 +128,10 @@ def export(request: HttpRequest, by: Account, slug: str, session: str) -> HttpRe
         context = {"session": row}
         return tenant_page(request, by, tenant, "sessions", "agenthost/console/session_export.html", context)
     form = request.POST.get("form")
-    as_page, files = form == "page", form == "files"
-    exporting.begin(row, actor=actor(request), address=address(request), form="HTML" if as_page else "JSON Lines")
-
-    def write(out: IO[bytes]) -> None:
-        if as_page:
-            for piece in export_page.page(exporting.records(row, files=False)):
-                out.write(piece)
-        else:
-            exporting.write_lines(row, out, files=files)
-
-    name = f"{row.public_id}.{'html' if as_page else 'jsonl'}"
-    kind = "text/html; charset=utf-8" if as_page else "application/jsonl; charset=utf-8"
-    return downloads.from_writer(request, write, name=name, content_type=kind)
+    wish = Wish(pages=form == "page", files=form == "files")
+    body = export_files.of_session(row, wish)
+    exporting.begin(row, actor=actor(request), address=address(request), form="HTML" if wish.pages else "JSON Lines")
+    return downloads.response(body, f"{row.public_id}.{'html' if wish.pages else 'jsonl'}")
 
 
 @_form_methods

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from decimal import Decimal
@@ -16,16 +16,17 @@ from django.http.response import HttpResponseBase
 from django.views.decorators.http import require_safe
 
 from agents_app.providers import python
-from sessions_app.console import downloads, quota_rows
+from sessions_app.console import quota_rows
 from sessions_app.console.pages import tenant_page
 from sessions_app.console.requests import for_members
 from sessions_app.core import figures
 from sessions_app.core.base.errors import Fault, InvalidInput
+from sessions_app.core.base.piping import Piped
 from sessions_app.core.tenancy import model_use, quotas, rights, usage_entries
 from sessions_app.core.tenancy.model_use import Grouping, Line
 from sessions_app.core.tenancy.rights import Account, Right
 from sessions_app.models import Tenant
-from sessions_app.presentation import charts
+from sessions_app.presentation import charts, downloads
 from sessions_app.presentation.charts import Chart, Tone
 
 By = Literal["agent", "key", "model"]
@@ -118,25 +119,38 @@ def download(request: HttpRequest, by: Account, slug: str) -> HttpResponseBase:
     def names_of(line: Line) -> list[str]:
         return [_name(grouping, name) for grouping, name in zip(groupings, line.groups, strict=True)]
 
-    def write(out: IO[bytes]) -> None:
-        text = io.TextIOWrapper(out, encoding="utf-8", newline="")
-        columns = [*groupings, "calls", "input_tokens", "output_tokens", "cache_read_tokens", "cost", "unpriced_tokens"]
-        if form == "csv":
-            writer = csv.writer(text, lineterminator="\n")
-            writer.writerow(columns)
-            writer.writerows([*map(_cell, names_of(line)), *_numbers(line)] for line in lines)
-        else:
-            for number, line in enumerate(lines):
-                text.write("[\n" if number == 0 else ",\n")
-                values = [*names_of(line), *_numbers(line)]
-                text.write(json.dumps(dict(zip(columns, values, strict=True)), ensure_ascii=False))
-            text.write("\n]\n" if text.tell() else "[]\n")
-        text.flush()
-        text.detach()
+    columns = [*groupings, "calls", "input_tokens", "output_tokens", "cache_read_tokens", "cost", "unpriced_tokens"]
 
-    name = f"use-{tenant.slug}-{period.first}-{period.last}.{form}"
-    kind = "text/csv; charset=utf-8" if form == "csv" else "application/json"
-    return downloads.from_writer(request, write, name=name, content_type=kind)
+    def write(out: IO[bytes]) -> None:
+        pieces = _csv(columns, lines, names_of) if form == "csv" else _json(columns, lines, names_of)
+        for piece in pieces:
+            out.write(piece.encode())
+
+    return downloads.response(Piped(write, "use"), f"use-{tenant.slug}-{period.first}-{period.last}.{form}")
+
+
+NamesOf = Callable[[Line], list[str]]
+
+
+def _csv(columns: list[str], lines: Iterable[Line], names_of: NamesOf) -> Iterator[str]:
+    yield _row(columns)
+    for line in lines:
+        yield _row([*map(_cell, names_of(line)), *_numbers(line)])
+
+
+def _row(values: Sequence[int | str]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(values)
+    return text.getvalue()
+
+
+def _json(columns: list[str], lines: Iterable[Line], names_of: NamesOf) -> Iterator[str]:
+    between = "[\n"
+    for line in lines:
+        values = [*names_of(line), *_numbers(line)]
+        yield between + json.dumps(dict(zip(columns, values, strict=True)), ensure_ascii=False)
+        between = ",\n"
+    yield "[]\n" if between.startswith("[") else "\n]\n"
 
 
 def _numbers(line: Line) -> list[int | str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -36,3 +37,12 @@ def as_role(acme: Tenant) -> As:
 
 def text(response: Any) -> str:
     return str(response.content.decode())
+
+
+def body(response: Any) -> bytes:
+    """The content of a file to save."""
+
+    async def read() -> bytes:
+        return b"".join([piece async for piece in response])
+
+    return asyncio.run(read())

@@ -15,6 +15,7 @@ from sessions_app.core.tenancy import invitations, keys, webhooks
 from sessions_app.core.tenancy.rights import RIGHTS, Right
 from sessions_app.models import Member, Role, SessionTail, Staff, StaffRole, Tenant
 from tests.faces.admin.conversations import make_session, make_tenant
+from tests.faces.console.conftest import body
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -134,7 +135,7 @@ def client_of(user: User | None) -> Client:
 def send(client: Client, name: str, method: str, values: Values, fields: dict[str, Any]) -> Any:
     answer = getattr(client, method)(reverse(f"console:{name}", kwargs=values), fields)
     if answer.streaming:
-        b"".join(answer)
+        body(answer)
     return answer
 
 

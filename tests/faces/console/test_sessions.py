@@ -14,7 +14,7 @@ from sessions_app.core.records import search_index
 from sessions_app.core.tenancy import keys, tokens
 from sessions_app.models import AccessToken, AuditRecord, CallState, Role, Session, SessionTail, Tenant, TurnState
 from tests.faces.admin.conversations import START, call, make_session, make_tenant, make_turn, say, text_block
-from tests.faces.console.conftest import As, text
+from tests.faces.console.conftest import As, body, text
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -136,13 +136,13 @@ def test_a_developer_stops_exports_and_deletes_with_records(acme: Tenant, as_rol
     assert client.post(address(talk, "stop/"))["Location"] == address(talk)
     turn.refresh_from_db()
     assert turn.state == TurnState.CANCELLED
-    lines = b"".join(client.post(address(talk, "export/"), {"form": "lines"}))
+    lines = body(client.post(address(talk, "export/"), {"form": "lines"}))
     records = [json.loads(line) for line in lines.splitlines()]
     assert records[0]["type"] == "export"
     assert records[-1]["type"] == "end"
     as_page = client.post(address(talk, "export/"), {"form": "page"})
     assert as_page["Content-Disposition"] == f'attachment; filename="{talk.public_id}.html"'
-    assert b"It is 42" in b"".join(as_page)
+    assert b"It is 42" in body(as_page)
     assert "cannot be undone" in text(client.get(address(talk, "delete/")))
     assert Session.objects.filter(pk=talk.pk).exists(), "asking deletes nothing"
     assert client.post(address(talk, "delete/"))["Location"] == "/console/acme/sessions/"

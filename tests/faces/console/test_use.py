@@ -13,7 +13,7 @@ import pytest
 from sessions_app.core.tenancy import keys, usage_entries
 from sessions_app.models import HOUR, ModelUse, Role, Tenant, TurnFigures
 from tests.faces.admin.conversations import make_tenant
-from tests.faces.console.conftest import As, text
+from tests.faces.console.conftest import As, body, text
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -35,7 +35,7 @@ def spend(tenant: Tenant, days_ago: int = 0, **given: Any) -> None:
 
 
 def file_of(answer: Any) -> str:
-    return b"".join(answer).decode()
+    return body(answer).decode()
 
 
 def test_the_sums_of_a_period_are_by_agent_key_and_model_and_of_this_tenant_only(acme: Tenant, as_role: As) -> None:
