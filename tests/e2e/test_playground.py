@@ -188,8 +188,9 @@ def test_a_person_sets_options_and_tools_and_answers_every_kind_of_call_in_each_
     person.say(prompt)
     # The first tool of the person's own answers by itself; the others ask.
     person.sees("answered by this page, not sent yet")
-    person.page.run("document.querySelector('.ask textarea').value = 'because'")
-    person.click(".ask .button", "Answer")
+    own = "[aria-label='Answer for ask_a_human']"
+    person.page.run(f'document.querySelector("{own} textarea").value = "because"')
+    person.click(f"{own} .button", "Answer")
     person.click(".ask .button", "Allow in this session")
     person.sees("All done.")
     for shown in ("allowed in this session", "answered by you", "because", "shipped yesterday", "42"):
@@ -227,6 +228,42 @@ def test_a_person_sets_options_and_tools_and_answers_every_kind_of_call_in_each_
     person.click(".ask .button", "Deny")
     person.sees("Then not.")
     assert "Tool call denied: no budget" in person.text()
+
+
+def test_what_a_person_types_stays_when_another_client_answers(person: Person, model: ModelServer) -> None:
+    person.open(agent="pilot")
+    for tool in ("calculator", "order_rope"):
+        person.click("#tools .tool label", tool)
+    calls = [steps.call("calculator", {"expression": "6*7"}), steps.call("order_rope", {"metres": 3})]
+    person.say(model.script(calls, [steps.text("Both decided.")]))
+    other = "[aria-label='Permission for order_rope'] input"
+    person.page.wait_for(f'document.querySelector("{other}")')
+    person.page.run(f'document.querySelector("{other}").value = "too long"')
+    session = person.page.run("location.hash.slice(1)")
+    call = next(block for block in person.server.alice.history(session)[-1]["content"] if block.get("name") == "calculator")
+    person.server.alice.turn(session, {"role": "tool_permission", "toolCallId": call["toolCallId"], "granted": True})
+    person.sees("42")
+    person.page.wait_for("!document.querySelector(\"[aria-label='Permission for calculator']\")")
+    person.click("[aria-label='Permission for order_rope'] .button", "Deny")
+    person.sees("Both decided.")
+    assert "Tool call denied: too long" in person.text()
+
+
+def test_a_question_of_an_agent_is_answered_in_the_conversation(person: Person, model: ModelServer) -> None:
+    person.open(agent="mate")
+    person.click("#watching")
+    person.click("#tools .tool label", "ask_user")
+    questions = [{"id": "port", "kind": "text", "message": "Which port?"}]
+    prompt = model.script([steps.call("ask_user", {"questions": questions})], [steps.text("Then to Kiel.")])
+    person.say(prompt)
+    person.sees("Which port?")
+    person.sees("Which port?", "#ahp-state")
+    person.page.run("document.querySelector('.ask textarea').value = 'Kiel'; document.querySelector('.ask textarea').focus()")
+    person.click(".ask .button", "Answer")
+    person.sees("Then to Kiel.")
+    # The keyboard's focus is not lost with the form.
+    assert person.page.run("document.activeElement.id") == "message"
+    person.page.wait_for("!document.querySelector('#ahp-state').innerText.includes('Decline')")
 
 
 def test_a_second_pane_shows_the_session_over_ahp_and_both_act(person: Person, model: ModelServer) -> None:
@@ -350,14 +387,22 @@ def test_the_page_says_what_to_do_without_agents(person: Person) -> None:
         ("/aap/v3/sessions", 503, "Not ready.", "Not ready."),
     ],
 )  # fmt: skip
-def test_a_refused_message_comes_back_to_be_sent_again(person: Person, place: str, status: int, detail: str, said: str) -> None:
+def test_a_refused_message_comes_back_to_be_sent_again(
+    person: Person, model: ModelServer, place: str, status: int, detail: str, said: str
+) -> None:
     person.open()
+    before = int(place == "/turns")
+    if before:
+        person.say(model.script([steps.text("So far, so good.")]))
+        person.sees("So far, so good.")
+        person.page.wait_for("!document.querySelector('#send').disabled")
     source = ANSWER.replace("ANSWERS", json.dumps([(place, status, {"detail": detail, "status": status}, {"Retry-After": "7"})]))
     person.page.run(f"{{ {source} }}")
     person.say("Keep me.")
     person.sees(said, "#problem")
     assert person.page.run("document.querySelector('#message').value") == "Keep me."
-    person.page.wait_for("!document.querySelector('#entries .user') && !document.querySelector('#send').disabled")
+    shown = "document.querySelectorAll('#entries .user').length"
+    person.page.wait_for(f"{shown} === {before} && !document.querySelector('#send').disabled")
 
 
 def test_a_person_who_is_signed_out_is_led_to_the_sign_in_and_back(person: Person) -> None:

@@ -155,7 +155,7 @@ export class AhpPane {
         make("section", { class: "call waits", "aria-label": "Question" },
           make("p", { dir: "auto" }, words(request.message ?? "The agent asks something.")),
           (request.questions ?? []).map((each) => make("p", { class: "note", dir: "auto" }, words(each.message ?? each.title ?? each.id))),
-          make("p", { class: "help" }, "This page shows questions and can decline them; it has no form for answers."),
+          make("p", { class: "help" }, "This pane shows questions and can decline them. Answer them in the conversation."),
           this.#mayWrite ? make("div", { class: "buttons" }, make("button", { type: "button", class: "button danger small", onclick: decline }, "Decline")) : null),
       );
     }

@@ -15,14 +15,33 @@ export class Conversation {
     this.open = null;
   }
 
-  // Show these messages. Decisions that the person made on this page are kept: the history does not have them.
+  // Show these messages. Decisions that the person made on this page are kept: the history does not have them. Entries that say what
+  // they said before stay the same objects, so what a person is typing into them stays.
   load(messages) {
     const known = this.calls;
+    const before = this.entries;
     this.entries = [];
     this.calls = new Map();
     this.open = null;
     for (const message of messages) this.#message(message, known);
+    this.entries = this.entries.map((entry, place) => this.#kept(before[place], entry));
     this.liveFrom = this.entries.length;
+  }
+
+  // The old entry, if the new one says the same or is a later state of it: a call of it has a result now.
+  #kept(old, entry) {
+    const isSame = old?.kind === entry.kind && said(old) === said(entry);
+    const isLater = Boolean(entry.calls?.length) && old?.calls?.map((call) => call.id).join() === entry.calls.map((call) => call.id).join();
+    if (!isSame && !isLater) return entry;
+    if (!isSame) {
+      Object.assign(old, { thinking: entry.thinking, text: entry.text });
+      old.revision += 1;
+    }
+    for (const [place, call] of (old.calls ?? []).entries()) {
+      this.calls.set(call.id, call);
+      if (call.result === null && entry.calls[place].result !== null) this.result(call.id, entry.calls[place].result);
+    }
+    return old;
   }
 
   #message(message, known) {
@@ -152,4 +171,8 @@ export class Conversation {
     call.revision += 1;
     call.entry.revision += 1;
   }
+}
+
+function said({ kind, content, thinking, text, images, calls = [] }) {
+  return JSON.stringify([kind, content, thinking, text, images, calls.map(({ id, name, input, result }) => [id, name, input, result])]);
 }

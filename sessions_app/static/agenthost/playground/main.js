@@ -5,7 +5,7 @@ import { Access, Refused, SignedOut } from "./access.js";
 import { AhpPane } from "./ahp_pane.js";
 import { Requests } from "./code.js";
 import { Conversation } from "./conversation.js";
-import { make, replace, shortened } from "./dom.js";
+import { make, pretty, replace } from "./dom.js";
 import { Pictures } from "./pictures.js";
 import { Session } from "./session.js";
 import { Setup } from "./setup.js";
@@ -260,7 +260,10 @@ async function stop() {
 
 function controlsFor(call) {
   if (!mayWrite || decisions.has(call.id)) return null;
-  return setup.isServerTool(call.name) ? permission(call) : typed(call);
+  if (!setup.isServerTool(call.name)) return answerForm(call);
+  // A tool that asks the person has no code: its call takes a result and no permission.
+  const { questions } = call.input;
+  return Array.isArray(questions) ? answerForm(call, questions) : permission(call);
 }
 
 function permission(call) {
@@ -280,25 +283,38 @@ function permission(call) {
       make("button", { type: "button", class: "button quiet small", onclick: () => decide(true, "allowed in this session", true) }, "Allow in this session"),
       make("button", { type: "button", class: "button danger small", onclick: () => decide(false, "denied") }, "Deny")),
     make("div", { class: "field" }, make("label", { for: reason.id }, "Reason, if you deny (optional)"), reason),
+    make("details", {}, make("summary", {}, "Answer in its place"), make("p", { class: "help" }, "The agent gets your text as the result, and the tool does not run."), typed(call)),
   );
 }
 
-function typed(call) {
-  const answer = make("textarea", { id: `answer-${call.id}`, rows: "3" });
+function answerForm(call, questions = []) {
+  const asked = questions.map((each) => make("li", { dir: "auto" }, typeof each === "string" ? each : pretty(each?.question ?? each?.message ?? each)));
   return make(
     "div",
     { class: "ask", role: "group", "aria-label": `Answer for ${call.name}` },
-    make("div", { class: "field" }, make("label", { for: answer.id }, "Your answer, as the result of ", make("strong", { dir: "auto" }, call.name)), answer),
-    make("div", { class: "buttons" },
-      make("button", { type: "button", class: "button small", onclick: () => decided(call, { role: "tool", toolCallId: call.id, content: answer.value }, "answered by you") }, "Answer"),
-      make("button", { type: "button", class: "button danger small", onclick: () => decided(call, { role: "tool_permission", toolCallId: call.id, granted: false }, "denied") }, "Deny")),
+    asked.length ? make("ol", {}, asked) : null,
+    typed(call),
+    make("div", { class: "buttons" }, make("button", { type: "button", class: "button danger small", onclick: () => decided(call, { role: "tool_permission", toolCallId: call.id, granted: false }, "denied") }, "Deny")),
   );
 }
 
+// A field for the result of a call, typed by the person.
+function typed(call) {
+  const answer = make("textarea", { id: `answer-${call.id}`, rows: "3" });
+  const give = () => decided(call, { role: "tool", toolCallId: call.id, content: answer.value }, "answered by you");
+  return [
+    make("div", { class: "field" }, make("label", { for: answer.id }, "Your answer, as the result of ", make("strong", { dir: "auto" }, call.name)), answer),
+    make("div", { class: "buttons" }, make("button", { type: "button", class: "button small", onclick: give }, "Answer")),
+  ];
+}
+
 function decided(call, message, shown) {
+  const isFocused = at("entries").contains(document.activeElement);
   decisions.set(call.id, message);
   conversation.decide(call, { shown });
-  render();
+  show();
+  // The button that was pressed is gone: the next call that waits, or the message, has the focus.
+  if (isFocused) (at("entries").querySelector(".ask button") ?? at("message")).focus();
   const pending = conversation.pending;
   if (pending.every((each) => decisions.has(each.id))) sendDecisions();
 }

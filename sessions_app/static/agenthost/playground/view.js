@@ -106,6 +106,7 @@ class EntryNode {
 
 class CallNode {
   #shown = "";
+  #asked = undefined;
 
   constructor(call, asks) {
     this.call = call;
@@ -134,7 +135,18 @@ class CallNode {
     if (call.result !== null) {
       replace(this.result, make("details", { open: true }, make("summary", {}, "Result"), resultNodes(call.result)));
     }
-    replace(this.controls, waits ? this.asks(call) : null);
+    this.#control(waits);
+  }
+
+  // The controls stay while another client has a turn: the person may have typed into them.
+  #control(waits) {
+    const { call } = this;
+    if (waits && this.#asked !== call.decision) {
+      this.#asked = call.decision;
+      replace(this.controls, this.asks(call));
+    }
+    if (call.result !== null) replace(this.controls);
+    this.controls.hidden = !waits;
   }
 }
 
