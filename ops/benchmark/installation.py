@@ -172,9 +172,13 @@ class Checkout:
 
     def issue_keys(self, *tenants: str) -> list[str]:
         """One key for each of these new tenants."""
+        return self.run_script(_ISSUE, *tenants).split()[-len(tenants) :]
+
+    def run_script(self, script: str, *arguments: str) -> str:
+        """Run the text of a Python script with the checkout's code and settings; returns its output."""
         python = self.root / ".venv" / "bin" / "python"
         done = subprocess.run(
-            [str(python) if python.exists() else sys.executable, "-c", _ISSUE, *tenants],
+            [str(python) if python.exists() else sys.executable, "-c", script, *arguments],
             env={**self.environment, "DJANGO_SETTINGS_MODULE": "agenthost.settings"},
             cwd=self.root,
             capture_output=True,
@@ -182,8 +186,8 @@ class Checkout:
             check=False,
         )
         if done.returncode:
-            raise InstallationError(f"creating a key failed: {done.stderr.strip()[-1500:]}")
-        return done.stdout.split()[-len(tenants) :]
+            raise InstallationError(f"a script failed: {done.stderr.strip()[-1500:]}")
+        return done.stdout
 
 
 class Installation(Server):

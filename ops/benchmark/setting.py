@@ -44,6 +44,8 @@ class Size:
     """Twice as long as the pause between two looks at the memory of an idle sandbox."""
     files: int = 10_000
     file_reads: int = 500
+    searched: int = 1_000_000
+    key_changes: int = 4_000
 
 
 FULL = Size()
@@ -67,6 +69,8 @@ QUICK = Size(
     terminal_idle_seconds=3,
     files=500,
     file_reads=50,
+    searched=20_000,
+    key_changes=400,
 )
 
 

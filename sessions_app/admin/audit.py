@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.db.models import QuerySet
+from django.http import HttpRequest
 from django.urls import path
 
 from sessions_app.admin import audit_file
 from sessions_app.admin.filters import Field, FilterForm, of_tenant, since, tenant_field, until
 from sessions_app.admin.pages import ReadOnlyAdmin
+from sessions_app.core.tenancy import audit_search
 from sessions_app.core.tenancy.audit import Action
 from sessions_app.core.tenancy.rights import Right
 from sessions_app.models import AuditRecord
+
+_OLDER = "Choose an earlier day as “until” to search older records, or give the complete actor or target."
 
 
 def action_text(action: str) -> str:
@@ -52,8 +56,22 @@ class AuditAdmin(ReadOnlyAdmin[AuditRecord]):
     list_display_links = None
     list_filter = (AuditFilters,)
     list_select_related = ("tenant",)
-    search_fields = ("actor", "target", "address")
-    search_help_text = "Part of an actor, a target or an address"
+    search_fields = ("actor",)
+    search_help_text = "A complete actor or target, or part of an actor, target or address of newer records"
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[AuditRecord], search_term: str
+    ) -> tuple[QuerySet[AuditRecord], bool]:
+        term = search_term.strip()
+        if not term or "\0" in term:
+            return queryset, False
+        newer = until(AuditRecord.objects.all(), "at", request.GET.get("until", ""))
+        found, oldest = audit_search.matching(newer, queryset, term)
+        if oldest is not None:
+            self.message_user(
+                request, f"Parts of names were searched back to {oldest:%Y-%m-%d %H:%M} (UTC). {_OLDER}", messages.INFO
+            )
+        return queryset.filter(pk__in=found), False
 
     def get_urls(self) -> list[Any]:
         own = [path("download/", self.admin_site.admin_view(audit_file.download), name="sessions_app_auditrecord_download")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -49,13 +50,17 @@ class ModelUseAdmin(ReadOnlyAdmin[ModelUse]):
     list_display = ("when", "tenant", "session", "key", "agent", "model", "purpose", "calls", "input", "output", "cached", "cost")
     list_display_links = None
     list_filter = (ModelUseFilters,)
-    ordering = ("-day", "-pk")
+    ordering = ("-pk",)
+    scanned = frozenset({"agent", "model", "purpose", "since", "until"})
     search_fields = ("session__exact",)
     search_help_text = "A complete session id"
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ModelUse]:
         self._names = model_use.Names()
         return super().get_queryset(request)
+
+    def listed(self, rows: Sequence[ModelUse]) -> None:
+        self._names.read({row.tenant_id for row in rows}, {row.key_id for row in rows})
 
     @admin.display(description="day (UTC)")
     def when(self, row: ModelUse) -> str:

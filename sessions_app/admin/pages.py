@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.contrib import admin
@@ -57,9 +58,21 @@ class OperatorAdmin(_ModelAdmin[M]):
     sortable_by = ()
     heading = ""
     """The heading above the list."""
+    scanned: frozenset[str] = frozenset()
+    """Filters that no index answers: a page of the list looks at a limited number of rows (paging.WINDOW)."""
+    narrowed: frozenset[str] = frozenset({"tenant", "q"})
+    """Filters with an index, which find so few rows that the others may look at all of them."""
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[KeysetList]:  # noqa: ARG002
         return KeysetList
+
+    def scans(self, request: HttpRequest) -> bool:
+        """Whether the list's filters would read a whole table."""
+        given = {name for name in request.GET if request.GET.get(name, "").strip()}
+        return bool(given & self.scanned) and not given & self.narrowed
+
+    def listed(self, rows: Sequence[M]) -> None:
+        """Called with the rows of a page before they are shown, to read what they need together."""
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         return super().changelist_view(request, {"title": self.heading, **(extra_context or {})})

@@ -105,6 +105,7 @@ class SessionAdmin(SessionPages, ReadOnlyAdmin[Session]):
     list_display_links = ("public_id",)
     list_filter = (SessionFilters,)
     list_select_related = ("tenant",)
+    ordering = ("-created_at", "-id")
     search_fields = ("public_id__startswith",)
     search_help_text = "The start of a session id, or a complete turn id"
 
@@ -119,10 +120,6 @@ class SessionAdmin(SessionPages, ReadOnlyAdmin[Session]):
                 turn_count=Coalesce(Subquery(counted.values("number")), 0),
             )
         )
-
-    def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
-        # For one tenant, the index by creation time; for all tenants, the primary key, which grows with time.
-        return ("-created_at", "-id") if request.GET.get("tenant") else ("-id",)
 
     def get_search_results(
         self,

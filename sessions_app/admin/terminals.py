@@ -76,6 +76,12 @@ class TerminalAdmin(ReadOnlyAdmin[Terminal]):
     search_fields = ("public_id",)
     search_help_text = "A terminal id, or its complete URI"
     ordering = ("-id",)
+    scanned = frozenset({"kind", "state"})
+
+    def scans(self, request: HttpRequest) -> bool:
+        # Only a tenant has an index of its URIs.
+        is_uri = ":" in request.GET.get("q", "") and not request.GET.get("tenant")
+        return is_uri or super().scans(request)
 
     def get_search_results(
         self,

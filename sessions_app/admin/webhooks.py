@@ -92,6 +92,7 @@ class WebhookDeliveryAdmin(ReadOnlyAdmin[WebhookDelivery]):
     list_filter = (DeliveryFilters,)
     list_select_related = ("tenant", "webhook")
     ordering = ("-pk",)
+    scanned = frozenset({"state", "since", "until"})
     search_fields = ("public_id__exact", "event__exact")
     search_help_text = "A complete id of a delivery or of an event"
     actions = ("send_again",)

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from django.conf import settings
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
-from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Count, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect, StreamingHttpResponse
 from django.http.response import HttpResponseBase
@@ -33,6 +33,7 @@ BYTES_SHOWN = 256 * 1024
 """Of a file."""
 _KINDS = (("private", "private"), ("shared", "shared"), ("default", "default"))
 _DEFAULT = paths.uri_of(places.DEFAULT)
+_URI = "file:"
 
 
 class WorkspaceFilters(FilterForm):
@@ -76,6 +77,12 @@ class WorkspaceAdmin(ReadOnlyAdmin[Workspace]):
     search_fields = ("public_id",)
     search_help_text = "The start of a URI (file:///…), a session id, or a workspace id"
     ordering = ("-id",)
+    scanned = frozenset({"kind", "state"})
+
+    def scans(self, request: HttpRequest) -> bool:
+        # Only a tenant has an index of its URIs.
+        is_uri = request.GET.get("q", "").strip().startswith(_URI) and not request.GET.get("tenant")
+        return is_uri or super().scans(request)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Workspace]:
         bound = Session.objects.filter(workspace=OuterRef("pk")).order_by().values("workspace").annotate(number=Count("pk"))
@@ -90,8 +97,14 @@ class WorkspaceAdmin(ReadOnlyAdmin[Workspace]):
         term = search_term.strip()
         if not term or "\0" in term:
             return queryset, False
-        own = paths.uri_of((places.SESSIONS, term))
-        return queryset.filter(Q(public_id=term) | Q(root=own) | Q(root__startswith=term)), False
+        if term.startswith(_URI):
+            return queryset.filter(root__startswith=term), False
+        found = set(Workspace.objects.filter(public_id=term).values_list("pk", flat=True))
+        tenant = Session.with_deleted.filter(public_id=term).values_list("tenant_id", flat=True).first()
+        if tenant is not None:
+            own = Workspace.objects.filter(tenant_id=tenant, root=paths.uri_of((places.SESSIONS, term)))
+            found |= set(own.values_list("pk", flat=True))
+        return queryset.filter(pk__in=found), False
 
     @admin.display(description="kind")
     def kind(self, row: Workspace) -> str:

@@ -76,9 +76,14 @@ class Migration(migrations.Migration):
                 ('cost_nano', models.BigIntegerField()),
             ],
         ),
-        migrations.AddIndex(
-            model_name='turn',
-            index=models.Index(condition=models.Q(('ended_at__isnull', False)), fields=['ended_at'], name='turn_ended'),
+        # Built by 0047 without a lock on the table.
+        migrations.SeparateDatabaseAndState(
+            state_operations=[
+                migrations.AddIndex(
+                    model_name='turn',
+                    index=models.Index(condition=models.Q(('ended_at__isnull', False)), fields=['ended_at'], name='turn_ended'),
+                ),
+            ],
         ),
         migrations.AddConstraint(
             model_name='serverfigures',

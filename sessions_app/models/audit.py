@@ -25,7 +25,11 @@ class AuditRecord(models.Model):
 
     class Meta:
         ordering = ["-at", "-id"]
-        indexes = [models.Index(fields=["actor", "-at"], name="audit_of_actor")]
+        indexes = [
+            models.Index(fields=["actor", "-at"], name="audit_of_actor"),
+            models.Index(fields=["target", "-at"], name="audit_of_target"),
+            models.Index(fields=["action", "-at", "-id"], name="audit_of_action"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.action} {self.target}"

@@ -36,7 +36,10 @@ class ModelUse(models.Model):
                 fields=["tenant_id", "day", "session", "key_id", "agent", "model", "purpose"], name="model_use_once"
             ),
         ]
-        indexes = [models.Index(fields=["day"], name="model_use_by_day")]
+        indexes = [
+            models.Index(fields=["day"], name="model_use_by_day"),
+            models.Index(fields=["session"], name="model_use_of_session"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.day} {self.model} {self.input_tokens}+{self.output_tokens}"

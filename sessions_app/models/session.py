@@ -92,6 +92,10 @@ class Session(models.Model):
                 condition=models.Q(deleted_at=None),
                 name="session_of_agent",
             ),
+            models.Index(fields=["-created_at", "-id"], condition=models.Q(deleted_at=None), name="session_newest"),
+            models.Index(
+                fields=["agent_name", "-created_at", "-id"], condition=models.Q(deleted_at=None), name="session_by_agent"
+            ),
             models.Index(fields=["tenant", "modified_hour"], condition=models.Q(deleted_at=None), name="session_recent"),
             models.Index(fields=["workspace"], condition=models.Q(workspace__isnull=False), name="session_workspace"),
             models.Index(fields=["deleted_at"], condition=models.Q(deleted_at__isnull=False), name="session_deleted"),

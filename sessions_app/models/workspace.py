@@ -38,6 +38,7 @@ class Workspace(models.Model):
             models.UniqueConstraint(fields=["tenant", "root"], condition=models.Q(removed_at=None), name="workspace_root"),
         ]
         indexes = [
+            models.Index(fields=["tenant", "-id"], name="workspace_of_tenant"),
             models.Index(fields=["used_at"], condition=models.Q(removed_at=None), name="workspace_used"),
             models.Index(fields=["removed_at"], condition=models.Q(removed_at__isnull=False), name="workspace_removed"),
         ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from django.db.models import Max, OuterRef, Q, Subquery
+from django.db.models import Max, OuterRef, Subquery
 
 from sessions_app.core.base import byte_budget, times
 from sessions_app.core.base.caller import Caller
@@ -114,11 +114,13 @@ def _entries(rows: Sequence[Session]) -> dict[int, SessionEntry]:
 def _last_turns(sessions: Sequence[int]) -> tuple[dict[int, Turn], dict[int, Turn]]:
     """The last turn of each history, and the newest one, which may be cut from it."""
     turns = Turn.objects.filter(session=OuterRef("pk")).order_by("-pk").values("pk")
-    found = Session.objects.filter(pk__in=sessions).annotate(last=Subquery(turns.filter(cut_at=None)[:1]))
-    newest = Session.objects.filter(pk__in=sessions).annotate(newest=Subquery(turns[:1]))
+    found = Session.objects.filter(pk__in=sessions).annotate(
+        last=Subquery(turns.filter(cut_at=None)[:1]), newest=Subquery(turns[:1])
+    )
+    # Two queries: with one, the planner reads the whole table of turns for a long list.
+    wanted = {turn for pair in found.values_list("last", "newest") for turn in pair if turn is not None}
     fields = ("pk", "session_id", "state", "ended_at", "created_at", "began", "duration_ms", "cut_at")
-    wanted = Q(pk__in=found.values("last")) | Q(pk__in=newest.values("newest"))
-    rows = list(Turn.objects.filter(wanted).only(*fields).order_by("pk"))
+    rows = list(Turn.objects.filter(pk__in=wanted).only(*fields).order_by("pk"))
     return {turn.session_id: turn for turn in rows if turn.cut_at is None}, {turn.session_id: turn for turn in rows}
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Literal, get_args
 
-from django.db.models import F, Q, Sum
+from django.db.models import F, Q, QuerySet, Sum
 
 from agents_app.runtime.interface import Usage
 from agents_app.spec import AgentSpec, Price
@@ -157,13 +157,20 @@ class Names:
             self._known[group, value] = self._found(group, value)
         return self._known[group, value]
 
+    def read(self, tenants: Collection[int], keys: Collection[int]) -> None:
+        """Read many names at once."""
+        slugs = dict(Tenant.objects.filter(pk__in=tenants).values_list("pk", "slug"))
+        self._known |= {("tenant", number): slugs.get(number) or f"#{number}" for number in tenants}
+        found = {pk: f"{prefix}… {name}".strip() for pk, prefix, name in _keys(keys).values_list("pk", "prefix", "name")}
+        self._known |= {("key", number): found.get(number, f"#{number}" if number else "") for number in keys}
+
     def _found(self, group: Grouping, number: int) -> str:
-        if group == "tenant":
-            return Tenant.objects.values_list("slug", flat=True).filter(pk=number).first() or f"#{number}"
-        if number == 0:
-            return ""
-        key = ApiKey.objects.values_list("prefix", "name").filter(pk=number).first()
-        return f"#{number}" if key is None else f"{key[0]}… {key[1]}".strip()
+        self.read([number] if group == "tenant" else [], [] if group == "tenant" else [number])
+        return self._known[group, number]
+
+
+def _keys(numbers: Collection[int]) -> QuerySet[ApiKey]:
+    return ApiKey.objects.filter(pk__in=numbers)
 
 
 def delete_before(day: date) -> int:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 
 import pytest
 from django.contrib.auth.models import User
@@ -11,7 +14,7 @@ from django.utils import timezone
 from sessions_app.core.base.errors import InvalidInput, InvitationUnusable, MemberNotFound, NotPossible, RightMissing
 from sessions_app.core.tenancy import invitations, members, rights
 from sessions_app.models import AuditRecord, Invitation, Member, Role, Tenant
-from tests.core.threads import at_once
+from tests.core.threads import TIMEOUT, at_once, errors_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -144,3 +147,59 @@ def test_a_tenant_has_at_most_a_hundred_open_invitations(acme: Tenant, monkeypat
         invitations.issue(acme, Role.READER, **BY)
     with pytest.raises(NotPossible, match="2 open invitations"):
         invitations.issue(acme, Role.READER, **BY)
+
+
+# --- at the same moment, on two connections ---
+
+
+@pytest.fixture
+def _two_writers(on_postgres: bool) -> None:
+    if not on_postgres:
+        pytest.skip("SQLite has one writer: nothing can come in between")
+
+
+@pytest.mark.usefixtures("_two_writers")
+def test_of_two_people_who_both_found_an_open_invitation_one_becomes_a_member(
+    acme: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    issued = invitations.issue(acme, Role.READER, **BY)
+    people = [User.objects.create_user(f"p{number}") for number in range(2)]
+    both, find = threading.Barrier(2), invitations.find
+
+    def find_and_wait(token: str) -> Invitation:
+        found = find(token)
+        both.wait(TIMEOUT)
+        return found
+
+    monkeypatch.setattr(invitations, "find", find_and_wait)
+    accept = partial(invitations.accept, issued.token, actor="x", address="")
+    outcomes = errors_of(at_once(*[partial(accept, user) for user in people]))
+    assert outcomes == ["InvitationUnusable", "done"]
+    assert Member.objects.count() == 1
+    assert AuditRecord.objects.filter(action="invitation_accepted").count() == 1
+
+
+@pytest.mark.usefixtures("_two_writers")
+@pytest.mark.parametrize("end", ["removes", "demotes", "leaves"])
+def test_the_last_two_owners_do_not_both_go_at_the_same_moment(acme: Tenant, monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+    (ann, anns), (bob, bobs) = (member(acme, name, Role.OWNER) for name in ("ann", "bob"))
+    both, check = threading.Barrier(2), members._another_owner
+
+    def check_and_wait(row: Member) -> None:
+        check(row)
+        # Without the lock on the tenant both come here; with it the second one comes after the first has committed.
+        with suppress(threading.BrokenBarrierError):
+            both.wait(1.0)
+
+    monkeypatch.setattr(members, "_another_owner", check_and_wait)
+
+    def go(by: rights.Account, row: Member) -> None:
+        if end == "demotes":
+            members.change_role(by, acme, row.pk, Role.READER, **BY)
+        else:
+            members.remove(by, acme, row.pk, **BY)
+
+    pairs = [(ann, anns), (bob, bobs)] if end == "leaves" else [(ann, bobs), (bob, anns)]
+    outcomes = errors_of(at_once(*[partial(go, *pair) for pair in pairs]))
+    assert outcomes == ["NotPossible", "done"]
+    assert Member.objects.filter(role=Role.OWNER).count() == 1
