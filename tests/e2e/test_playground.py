@@ -349,6 +349,61 @@ def test_a_token_that_ends_in_mid_answer_is_replaced_without_a_word(person: Pers
     person.page.complaints = [line for line in person.page.complaints if "401" not in line]
 
 
+# --- Markdown ---
+
+MARKDOWN = {
+    "Hi **b** _i_ ~~d~~ `c*d` `x` snake_case_word 2*3*4 \\*no\\*": "<p>Hi <strong>b</strong> <em>i</em> <del>d</del>"
+    " <code>c*d</code> <code>x</code> snake_case_word 2*3*4 *no*</p>",
+    "<b onclick=x>&amp;</b>": "<p>&lt;b onclick=x&gt;&amp;amp;&lt;/b&gt;</p>",
+    "# a #\ntext\nmore": "<h3>a</h3><p>text<br>more</p>",
+    "1. one\n2. two\n   - sub\n\n   more\n3. three": "<ol><li>one</li><li>two<ul><li>sub</li></ul><p>more</p></li>"
+    "<li>three</li></ol>",
+    "> q\n> > r\n\n---": "<blockquote><p>q</p><blockquote><p>r</p></blockquote></blockquote><hr>",
+    "```py\nx = '<'\n```\nafter": "<pre tabindex=\"0\"><code>x = '&lt;'</code></pre><p>after</p>",
+    "```\nnot closed": '<pre tabindex="0"><code>not closed</code></pre>',
+    "|a|b|\n|-|:-:|\n|1|`2`|3|": '<div class="scrolling" tabindex="0"><table><thead>'
+    "<tr><th>a</th><th>b</th></tr></thead>"
+    "<tbody><tr><td>1</td><td><code>2</code></td></tr></tbody></table></div>",
+    "[a](javascript:x) [b](/c)": "<p><span>a</span> <span>b</span></p>",
+}
+LONG = (
+    "*",
+    "* ",
+    "[",
+    "`a",
+    "_a",
+    ">",
+    "|a",
+    "[a](http://x.y)",
+    "![a](",
+    "~~a",
+    "<http://",
+    "a\n",
+    "**a",
+    "```\n",
+    "- a\n",
+    "**_`[~~",
+)
+
+
+def test_markdown_is_shown_as_people_expect_and_long_texts_do_not_stop_the_page(person: Person) -> None:
+    person.page.open(f"{person.server.origin()}/console/alice/playground/")
+    load = "import('/static/agenthost/playground/markdown.js').then(({markdown}) =>"
+    shown = person.page.run(
+        f"{load} {json.dumps(list(MARKDOWN))}.map((text) =>"
+        " { const parent = document.createElement('div'); parent.append(markdown(text)); return parent.innerHTML; }))"
+    )
+    assert dict(zip(MARKDOWN, shown, strict=True)) == MARKDOWN
+    long = [*LONG, "|a" * 200 + "|\n" + "|-" * 200 + "|\n" + "|b\n"]
+    took = person.page.run(
+        f"{load} {json.dumps(long)}.map((part) => {{"
+        " const text = part.repeat(100000 / part.length); const began = performance.now();"
+        " markdown(text); return performance.now() - began; }))"
+    )
+    # Milliseconds; a text in quadratic time takes minutes.
+    assert max(took) < 10_000, dict(zip(long, took, strict=True))
+
+
 # --- what a server may answer, without a server that does ---
 
 ANSWER = """

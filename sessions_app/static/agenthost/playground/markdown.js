@@ -4,6 +4,7 @@
 import { link, make } from "./dom.js";
 
 const DEEPEST = 12;
+const MOST_COLUMNS = 60;
 const FENCE = /^ {0,3}(`{3,}|~{3,})\s*([^`\s]*)[^`]*$/;
 const HEADING = /^ {0,3}(#{1,6})(?:\s+(.*?))?(?:\s+#+)?\s*$/;
 const RULE = /^ {0,3}(?:(?:\*\s*){3,}|(?:-\s*){3,}|(?:_\s*){3,})$/;
@@ -43,7 +44,7 @@ function block(lines, at, parent, depth) {
   }
   if (depth < DEEPEST && QUOTE.test(line)) return quoted(lines, at, parent, depth);
   if (depth < DEEPEST && ITEM.test(line)) return listed(lines, at, parent, depth);
-  if (line.includes("|") && at + 1 < lines.length && DIVIDER.test(lines[at + 1])) return table(lines, at, parent);
+  if (line.includes("|") && at + 1 < lines.length && DIVIDER.test(lines[at + 1]) && cells(line).length <= MOST_COLUMNS) return table(lines, at, parent);
   return paragraph(lines, at, parent, depth);
 }
 
@@ -136,14 +137,14 @@ function begins(line, depth) {
 
 // In this order. Each form is bounded, so a line takes linear time.
 const FORMS = [
-  [/^(`+)(?!`)([^]{1,2000}?[^`])\1(?!`)/, (found) => make("code", {}, found[2].trim() || found[2])],
+  [/^(`+)(?!`)([^]{0,2000}?[^`])\1(?!`)/, (found) => make("code", {}, found[2].trim() || found[2])],
   [/^!\[([^\]]{0,500})\]\(\s*<?([^\s()<>]{1,2000})>?[^)]{0,200}\)/, (found) => make("span", { class: "note" }, "Picture: ", link(found[2], found[1] || found[2]))],
   [/^\[([^\]]{1,500})\]\(\s*<?([^\s()<>]{1,2000})>?[^)]{0,200}\)/, (found, depth) => within(link(found[2]), found[1], depth)],
   [/^<((?:https?:\/\/|mailto:)[^\s<>]{1,2000})>/, (found) => link(found[1], found[1])],
   [/^https?:\/\/[^\s<>()[\]"'`*]{1,1999}[^\s<>()[\]"'`*.,;:!?]/, (found) => link(found[0], found[0])],
-  [/^(\*\*|__)(?=\S)([^]{0,2000}?\S)\1/, (found, depth) => within(make("strong"), found[2], depth)],
-  [/^~~(?=\S)([^]{0,2000}?\S)~~/, (found, depth) => within(make("del"), found[1], depth)],
-  [/^(\*|_)(?=[^\s*_])([^]{0,2000}?[^\s*_])\1(?![\w*_])/, (found, depth) => within(make("em"), found[2], depth)],
+  [/^(\*\*|__)(?=\S)([^]{0,2000}?[^\s\\])\1/, (found, depth) => within(make("strong"), found[2], depth)],
+  [/^~~(?=\S)([^]{0,2000}?[^\s\\])~~/, (found, depth) => within(make("del"), found[1], depth)],
+  [/^(\*|_)(?=[^\s*_])([^]{0,2000}?[^\s*_\\])\1(?![\w*_])/, (found, depth) => within(make("em"), found[2], depth)],
 ];
 const SPECIAL = /[\\`!\[<*_~]|https?:\/\//g;
 const MOST_FORMS = 2000;

@@ -118,11 +118,14 @@ export class Session {
     this.#watching = stopping;
     const { signal } = stopping;
     if (this.mode === null || this.id === null) return;
+    let isInterrupted = false;
     for (let pause = 500; !signal.aborted; pause = Math.min(pause * 2, LONGEST_PAUSE)) {
       try {
         const response = await this.#aap.follow(this.id, this.mode, this.position, signal);
         if (this.position === null) await this.#reload();
         pause = 500;
+        if (isInterrupted) this.changed("Connected again.");
+        isInterrupted = false;
         await this.#consume(response, signal);
       } catch (error) {
         if (signal.aborted) return;
@@ -134,6 +137,7 @@ export class Session {
           if (this.position === null) await this.#reload().catch(() => {});
           return void this.failed(error);
         } else {
+          isInterrupted = true;
           this.changed("The connection is interrupted; trying again.");
         }
       }
