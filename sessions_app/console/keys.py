@@ -192,6 +192,15 @@ def _first_agent(tenant: Tenant, key: ApiKey) -> str:
     return names[0] if names else ""
 
 
+_TRIED = (
+    ("meta:read", "/aap/v3/meta"),
+    ("sessions:read", "/aap/v3/sessions"),
+    ("webhooks", "/api/webhooks"),
+    ("keys", "/api/keys"),
+    ("use", "/api/use"),
+)
+
+
 def commands(base: str, raw: str, scopes: list[str], agent: str) -> str:
     """Shell lines that try the key with what its scopes allow. Pure."""
     bearer = f"-H {shlex.quote(f'Authorization: Bearer {raw}')}"
@@ -206,7 +215,7 @@ def commands(base: str, raw: str, scopes: list[str], agent: str) -> str:
             f"curl -sSN {shlex.quote(base)}/aap/v3/sessions/$SESSION/turns \\\n  {bearer} \\\n  {as_json} \\\n"
             f"  -d {shlex.quote(message)}"
         )
-    for scope, path in (("meta:read", "/aap/v3/meta"), ("sessions:read", "/aap/v3/sessions"), ("webhooks", "/api/webhooks")):
+    for scope, path in _TRIED:
         if everything or scope in scopes:
             return f"curl -sS {shlex.quote(base + path)} {bearer}"
     return ""

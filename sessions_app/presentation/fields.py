@@ -20,6 +20,8 @@ _SCOPE_TEXTS = {
     "sessions:read": "list and read sessions, watch them over AHP",
     "sessions:write": "create sessions, run turns, delete",
     "webhooks": "manage the tenant's webhooks",
+    "keys": "manage the tenant's keys, never with more scopes than this one has",
+    "use": "see the tenant's use, cost and limits",
     "*": "everything, including scopes of later versions",
 }
 

@@ -31,6 +31,9 @@ _EVERY = {401: "There is no valid key.", 429: "A limit is reached.", 503: "The s
 _WEBHOOK = {403: "The key lacks the scope webhooks.", 409: "The key is limited to agents, or is a token."}
 _ONE = {**_WEBHOOK, 404: "The tenant has no such webhook or delivery."}
 
+_KEYS = {403: "The key lacks the scope keys.", 409: "The key has limits, or is limited to agents, or is a token."}
+_ONE_KEY = {**_KEYS, 404: "The tenant has no such key."}
+
 OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("GET", "/api/sessions/{session}"): Operation(
         "getSessionUse",
@@ -67,6 +70,59 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         " A token may revoke itself.",
         {204: ("It is revoked.", None)},
         {404: "The key has made no such token, or it has ended."},
+    ),
+    ("GET", "/api/keys"): Operation(
+        "listKeys",
+        "List the tenant's keys",
+        "The query `state` is active, expired or revoked; `before` continues a list at its `next`.",
+        {200: ("The keys.", types.Keys)},
+        {**_KEYS, 400: "The query is not valid."},
+    ),
+    ("POST", "/api/keys"): Operation(
+        "issueKey",
+        "Make a key",
+        "It never has a scope that the sender has not.",
+        {201: ("The key, which is returned only here.", types.IssuedKey)},
+        {**_KEYS, 422: "The body is not valid."},
+        types.NewKey,
+    ),
+    ("GET", "/api/keys/{key}"): Operation("getKey", "Show a key", "By its id.", {200: ("The key.", types.Key)}, _ONE_KEY),
+    ("PATCH", "/api/keys/{key}"): Operation(
+        "limitKey",
+        "Change a key's limits",
+        "They count from its next request on.",
+        {200: ("The key.", types.Key)},
+        {**_ONE_KEY, 422: "The body is not valid."},
+        types.KeyChange,
+    ),
+    ("POST", "/api/keys/{key}/rotate"): Operation(
+        "rotateKey",
+        "Replace a key",
+        "The new one has the same rights, and the use of both is counted together. Refused for a key with more scopes than the"
+        " sender's.",
+        {200: ("The new key, which is returned only here.", types.IssuedKey)},
+        {**_ONE_KEY, 422: "The body is not valid, or the key is revoked or has expired."},
+        types.KeyRotation,
+    ),
+    ("DELETE", "/api/keys/{key}"): Operation(
+        "revokeKey",
+        "Revoke a key",
+        "Permanently; its streams end and its runs are stopped.",
+        {204: ("It is revoked.", None)},
+        _ONE_KEY,
+    ),
+    ("GET", "/api/use"): Operation(
+        "getUse",
+        "Show the tenant's use and limits",
+        "The queries `from` and `to` are days in UTC, by default the last 30; `by` names what to sum by, separated by commas:"
+        " day, key, agent, model (default: day).",
+        {200: ("The sums and the limits.", types.UseOfTenant)},
+        {
+            400: "The query is not valid.",
+            403: "The key lacks the scope use.",
+            409: "The key is limited to agents, or is a token.",
+            422: "The period or the groups are not valid.",
+        },
     ),
     ("GET", "/api/webhooks"): Operation(
         "listWebhooks", "List the tenant's webhooks", "Without their secrets.", {200: ("The webhooks.", types.Webhooks)}, _WEBHOOK

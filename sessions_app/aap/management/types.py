@@ -71,6 +71,101 @@ class SessionUse(TypedDict):
     use: Use
 
 
+# --- keys ---
+
+_LIMIT = Annotated[int | None, "Null: only the tenant's limit applies."]
+_KEY_SCOPES = Annotated[
+    list[str], "Of meta:read, sessions:read, sessions:write, webhooks, keys, use, *; only those that the sender has."
+]
+
+
+class Limits(TypedDict):
+    """The limits of a key. In a change, what is left out stays as it is."""
+
+    turnsAtOnce: NotRequired[_LIMIT]
+    turnsPerMinute: NotRequired[_LIMIT]
+    tokensPerDay: NotRequired[_LIMIT]
+    sessions: NotRequired[_LIMIT]
+    storedBytes: NotRequired[_LIMIT]
+    requestBytes: NotRequired[_LIMIT]
+
+
+class NewKey(TypedDict):
+    """A request for a key."""
+
+    name: Annotated[str, "Its purpose, shown in lists and in the audit."]
+    scopes: _KEY_SCOPES
+    agents: NotRequired[Annotated[list[str] | None, "The only agents that it may use; null or left out: all of the tenant."]]
+    expiresAt: NotRequired[Annotated[str | None, "A time with its zone, such as 2027-01-31T00:00:00Z; null or left out: never."]]
+    limits: NotRequired[Limits]
+
+
+class KeyChange(TypedDict):
+    limits: Limits
+
+
+class KeyRotation(TypedDict):
+    overlapSeconds: NotRequired[
+        Annotated[int, "How long the old key still works: a day if left out.", Rule(minimum=0, maximum=2_592_000)]
+    ]
+
+
+class Key(TypedDict):
+    """A key of the tenant, without the key itself."""
+
+    id: str
+    prefix: Annotated[str, "Its first characters."]
+    name: str
+    scopes: list[str]
+    agents: list[str] | None
+    state: Annotated[str, "active, expired or revoked."]
+    limits: Limits
+    createdAt: _TIME
+    expiresAt: str | None
+    lastUsedAt: Annotated[str | None, "Updated once a minute at most."]
+
+
+class IssuedKey(Key):
+    """A new key. ``key`` is returned only here."""
+
+    key: str
+
+
+class Keys(TypedDict):
+    keys: Annotated[list[Key], "At most 50, the newest first."]
+    next: NotRequired[Annotated[str, "For `before`: there are more."]]
+
+
+NEW_KEY: Shape[NewKey] = Shape(NewKey)
+KEY_CHANGE: Shape[KeyChange] = Shape(KeyChange)
+KEY_ROTATION: Shape[KeyRotation] = Shape(KeyRotation)
+
+
+# --- use of the tenant ---
+
+
+class UseLine(Use):
+    """A sum. The members by which it was asked for are there: day, key, agent, model."""
+
+    day: NotRequired[str]
+    key: NotRequired[str]
+    agent: NotRequired[str]
+    model: NotRequired[str]
+
+
+class LimitOfTenant(TypedDict):
+    name: str
+    used: Annotated[int | None, "Null: not accumulated, such as a rate."]
+    limit: Annotated[int | None, "Null: none."]
+
+
+class UseOfTenant(TypedDict):
+    first: Annotated[str, "The first day, in UTC."]
+    last: str
+    lines: Annotated[list[UseLine], "At most 10,000."]
+    limits: Annotated[list[LimitOfTenant], "Of the tenant, now."]
+
+
 # --- webhooks ---
 
 _URL = Annotated[str, "The address, https; a host of the server's own network only if its operator allows it."]

@@ -5,12 +5,16 @@ from __future__ import annotations
 from django.urls import include, path, re_path
 
 from sessions_app.aap import problems
-from sessions_app.aap.management import session_views, views, webhook_views
+from sessions_app.aap.management import key_views, session_views, use_views, views, webhook_views
 
 ROUTES = [
     path("sessions/<str:session>", session_views.OneSession.as_view()),
     path("tokens", views.Tokens.as_view()),
     path("tokens/<str:token>", views.OneToken.as_view()),
+    path("keys", key_views.Keys.as_view()),
+    path("keys/<str:key>", key_views.OneKey.as_view()),
+    path("keys/<str:key>/rotate", key_views.Rotation.as_view()),
+    path("use", use_views.UseOfTenant.as_view()),
     path("webhooks", webhook_views.Webhooks.as_view()),
     path("webhooks/<str:webhook>", webhook_views.OneWebhook.as_view()),
     path("webhooks/<str:webhook>/rotate", webhook_views.Rotation.as_view()),

@@ -45,7 +45,7 @@ class Webhooks(_Endpoint):
         return json_answer({"webhooks": [_shown(row) for row in webhooks.of_tenant(self.tenant(request))]})
 
     def post(self, request: Request) -> HttpResponse:
-        wanted = _read(request, types.NEW_WEBHOOK, types.NewWebhook)
+        wanted = read(request, types.NEW_WEBHOOK, types.NewWebhook)
         made = webhooks.create(
             self.tenant(request),
             url=wanted["url"],
@@ -64,7 +64,7 @@ class OneWebhook(_Endpoint):
 
     def patch(self, request: Request, webhook: str) -> HttpResponse:
         row = self.found(request, webhook)
-        wanted = _read(request, types.WEBHOOK_CHANGE, types.WebhookChange)
+        wanted = read(request, types.WEBHOOK_CHANGE, types.WebhookChange)
         changed = webhooks.change(
             row,
             url=wanted.get("url", row.url),
@@ -109,8 +109,9 @@ class Repetition(_Endpoint):
         return json_answer(_delivery(webhooks.repeat(self.found(request, webhook), delivery)), 202)
 
 
-def _read(request: Request, shape: Shape[Any], declared: Any) -> Any:
-    body = read_object(request, most=quotas.largest_request(caller_of(request)))
+def read(request: Request, shape: Shape[Any], declared: Any, *, required: bool = True) -> Any:
+    """The body of a request, checked."""
+    body = read_object(request, most=quotas.largest_request(caller_of(request)), required=required)
     faults = Faults()
     wanted = faults.take(shape.read, body)
     faults.settle(members(declared))

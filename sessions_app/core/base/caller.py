@@ -10,7 +10,9 @@ from sessions_app.core.base.errors import ScopeMissing, TokenLimited
 READ = "sessions:read"
 WRITE = "sessions:write"
 WEBHOOKS = "webhooks"
-SCOPES = ("meta:read", READ, WRITE, WEBHOOKS, "*")
+KEYS = "keys"
+USE = "use"
+SCOPES = ("meta:read", READ, WRITE, WEBHOOKS, KEYS, USE, "*")
 """Each scope means the same in AAP and AHP."""
 
 

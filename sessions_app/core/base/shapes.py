@@ -541,6 +541,7 @@ def _array(reader: _Reader, unique: Unique | None = None) -> _Reader:
 _SIMPLE: Mapping[Any, tuple[type, str]] = {
     str: (str, "a string"),
     list: (list, "an array"),
+    int: (int, "an integer"),
     bool: (bool, "true or false"),
     types.NoneType: (types.NoneType, "null"),
 }
