@@ -7,8 +7,11 @@ and of the session and its chat in 0.9 and 1.0.
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -90,26 +93,39 @@ def _session_uri(chat: str) -> str:
     return spelled(chat).session
 
 
+@dataclass(frozen=True)
+class Seen:
+    """A session's state at a time, in 0.1 and in the newer versions, each with its position."""
+
+    uri: str
+    of_0_1: tuple[int, Any]
+    of_newer: tuple[int, list[Any]]
+
+    @staticmethod
+    def of(caller: Caller, session: Session) -> Seen:
+        return Seen(addresses.of(session), _seen(caller, session), _seen_by_newer(caller, session))
+
+    def must_lead_to(self, session: Session, now: Seen) -> None:
+        """The actions after this state make it the state of now."""
+        seq, before = self.of_0_1
+        assert _folded(session, self.uri, seq, now.of_0_1[0], copy.deepcopy(before)) == now.of_0_1[1]
+        seq, before = self.of_newer
+        assert _folded_by_newer(session, seq, now.of_newer[0], before) == now.of_newer[1]
+
+
 @pytest.fixture(autouse=True)
 def _law_of_states(alice: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    made: list[tuple[Caller, Session, str, int, Any, list[Any]]] = []
+    made: list[tuple[Caller, Session, Seen]] = []
     create = creating.create
-
-    def note(caller: Caller, session: Session) -> None:
-        made.append((caller, session, addresses.of(session), *_seen(caller, session), _seen_by_newer(caller, session)[1]))
 
     def create_and_note(caller: Caller, wanted: Any, **given: Any) -> creating.Created:
         created = create(caller, wanted, **given)
-        note(caller, access.session(caller, created.public_id))
+        session = access.session(caller, created.public_id)
+        made.append((caller, session, Seen.of(caller, session)))
         return created
 
     monkeypatch.setattr(creating, "create", create_and_note)
     yield
-    for caller, session, uri, seq, shown, newer in made:
-        try:
-            upto, now = _seen(caller, session)
-        except SessionNotFound:
-            continue
-        assert _folded(session, uri, seq, upto, shown) == now
-        upto, of_newer = _seen_by_newer(caller, session)
-        assert _folded_by_newer(session, seq, upto, newer) == of_newer
+    for caller, session, seen in made:
+        with suppress(SessionNotFound):
+            seen.must_lead_to(session, Seen.of(caller, session))
