@@ -216,7 +216,7 @@ async def test_initialize_answers_with_the_version_as_offered_and_a_snapshot_of_
 
 
 @pytest.mark.rule("R44", "R33")
-@pytest.mark.parametrize("offered", [[], ["1.0.0"], ["0.1"], ["0.2.0", "v0.1.0"]])
+@pytest.mark.parametrize("offered", [[], ["2.0.0"], ["0.0.1"], ["0.2.0", "0.10.0"]])
 async def test_without_a_common_version_the_connection_is_closed_after_an_error(server: Server, offered: list[str]) -> None:
     client = Watcher(url_of(server), server.keys.alice, "old")
     await client.open()

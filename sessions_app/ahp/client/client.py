@@ -66,10 +66,14 @@ class Client:
         on_frame: Callable[[str], None] | None = None,
         on_envelope: Callable[[Envelope], None] | None = None,
         on_request: Callable[[str, dict[str, Any]], Awaitable[Any]] | None = None,
-        version: ClientVersion = CURRENT,
+        version: ClientVersion | Sequence[ClientVersion] = CURRENT,
+        hello: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        self.url, self.client_id, self.version = url, client_id, version
+        """``version``: several are all offered, and the host's choice counts from then on. ``hello``: see ``initialize``."""
+        self._versions = (version,) if isinstance(version, ClientVersion) else tuple(version)
+        self.url, self.client_id, self.version = url, client_id, self._versions[0]
+        self.hello = dict(hello or {})
         self.mirrors: dict[str, Mirror] = {}
         self.seen: list[Envelope] = []
         self.heard: list[dict[str, Any]] = []
@@ -99,7 +103,9 @@ class Client:
         self._listening = asyncio.create_task(self._listen(self._socket))
 
     async def initialize(self, *subscriptions: str) -> dict[str, Any]:
-        params: dict[str, Any] = {"protocolVersions": list(self.version.offers), "clientId": self.client_id}
+        """``hello``: further params of every handshake of this client."""
+        offers = [offer for version in self._versions for offer in version.offers]
+        params: dict[str, Any] = {**self.version.of_root, "protocolVersions": offers, "clientId": self.client_id, **self.hello}
         if subscriptions:
             params["initialSubscriptions"] = list(subscriptions)
         result: dict[str, Any] = await self.request("initialize", params)
@@ -109,7 +115,8 @@ class Client:
         """Open a new connection and get the events that were missed. Returns the kind of answer: replay or snapshot."""
         await self.close()
         await self.open()
-        params = {"clientId": self.client_id, "lastSeenServerSeq": self.last_seq, "subscriptions": list(self.mirrors)}
+        seen = {"clientId": self.client_id, "lastSeenServerSeq": self.last_seq, "subscriptions": list(self.mirrors)}
+        params = {**self.version.of_root, **seen}
         result = await self.request("reconnect", params)
         return str(result["type"])
 
@@ -154,23 +161,27 @@ class Client:
         return await self.ask(method, params)
 
     async def subscribe(self, uri: str) -> State:
-        await self.request("subscribe", {"resource": uri})
+        await self.request("subscribe", self.version.of(uri))
         return self.mirrors[uri].confirmed
 
     async def unsubscribe(self, uri: str) -> None:
         self.mirrors.pop(uri, None)
-        await self.notify("unsubscribe", {"resource": uri})
+        await self.notify("unsubscribe", self.version.of(uri))
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         await self.send(jsonrpc.notification(method, dict(params)))
 
-    async def dispatch(self, action: Mapping[str, Any]) -> int:
-        """Send an action and apply it to the shown state. Returns the number that its echo will have."""
+    async def dispatch(self, action: Mapping[str, Any], channel: str | None = None) -> int:
+        """Send an action and apply it to the shown state. Returns the number that its echo will have.
+
+        ``channel``: what it changes, in versions where the action does not contain it.
+        """
         seq = next(self._seqs)
-        mirror = self.mirrors.get(self.version.channel_of({"action": action}) or "")
+        envelope = {"action": dict(action), **({} if channel is None else {"channel": channel})}
+        mirror = self.mirrors.get(self.version.channel_of(envelope) or "")
         if mirror is not None:
             mirror.ahead.append((seq, dict(action)))
-        await self.notify("dispatchAction", {"clientSeq": seq, "action": dict(action)})
+        await self.notify("dispatchAction", {**envelope, "clientSeq": seq})
         return seq
 
     # --- waiting ---
@@ -238,6 +249,8 @@ class Client:
             self._take_envelope(message["params"])
         elif method == "notification":
             self.heard.append(message["params"]["notification"])
+        elif method is not None and "id" not in message:
+            self.heard.append({"type": method, **message.get("params", {})})
         elif "id" in message and method is None:
             self._take_answer(message)
         elif "id" in message:
@@ -269,16 +282,28 @@ class Client:
         result = message["result"]
         match method:
             case "initialize":
+                self._adopt(result["protocolVersion"])
                 self._take_snapshots(result["snapshots"])
                 self.last_seq = max(self.last_seq, result["serverSeq"])
             case "subscribe":
-                snapshot = result["snapshot"]
+                snapshot = result.get("snapshot")
+                if snapshot is None:
+                    answer.set_result(result)
+                    return
                 if (mirror := self.mirrors.get(snapshot["resource"])) is not None:
                     self.compare(snapshot["resource"], mirror.confirmed, snapshot["state"])
                 self._take_snapshots([snapshot])
             case "reconnect":
                 self._take_missed(result)
         answer.set_result(result)
+
+    def _adopt(self, answered: str) -> None:
+        """The version that the host has chosen: the one that offers this, or the first of the same family."""
+        family = answered.split(".")[: 2 if answered.startswith("0.") else 1]
+        for version in self._versions:
+            if answered in version.offers or any(offer.split(".")[: len(family)] == family for offer in version.offers):
+                self.version = version
+                return
 
     def _take_missed(self, result: dict[str, Any]) -> None:
         if result["type"] == "replay":

@@ -14,5 +14,7 @@ from sessions_app.ahp.version import Versions
 def served() -> Versions:
     """Imported when first called: ``wire`` and ``reducers`` in the folders below are used without Django."""
     from sessions_app.ahp.versions.v0_1.version import VERSION as V0_1
+    from sessions_app.ahp.versions.v0_9 import version as v0_9
+    from sessions_app.ahp.versions.v1_0 import version as v1_0
 
-    return Versions(V0_1, default=V0_1)
+    return Versions(v1_0.VERSION, v1_0.BY_PROVIDER, v0_9.VERSION, v0_9.BY_PROVIDER, V0_1, default=V0_1)

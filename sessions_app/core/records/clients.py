@@ -1,12 +1,12 @@
-"""The active client of a session and its tools. A session has at most one.
+"""The active clients of a session and their tools.
 
-A client leaves when its last connection ends. For a grace period it alone may come back and complete its calls
-(sessions/connections.py and worker/sweep.py handle both).
+Versions of AHP that know of one active client show the one of them that joined first. A client leaves when its last connection
+ends. For a grace period it alone may come back and complete its calls (sessions/connections.py and worker/sweep.py handle both).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -66,8 +66,17 @@ def entry_of(row: SessionClient) -> Entry:
 
 
 def active(session: int) -> SessionClient | None:
-    """The active client; a client in its grace period is not active."""
-    return SessionClient.objects.filter(session_id=session, left_at=None).first()
+    """The active client that joined first."""
+    return next(iter(active_ones(session)), None)
+
+
+def active_ones(session: int) -> list[SessionClient]:
+    """The active clients, in the order in which they joined; a client in its grace period is not active."""
+    return list(SessionClient.objects.filter(session_id=session, left_at=None).order_by("joined_at", "pk"))
+
+
+def is_active(session: int, client: str) -> bool:
+    return SessionClient.objects.filter(session_id=session, client=client, left_at=None).exists()
 
 
 def check_tools(session: Session | None, agent: str, tools: Sequence[dict[str, Any]]) -> None:
@@ -111,6 +120,8 @@ def put(session: Session, entry: Entry) -> None:
         "tools": exact_json.dumps(entry.tools),
         "customizations": None if entry.customizations is None else exact_json.dumps(entry.customizations),
     }
+    # A client that left and comes back is the last one to have joined.
+    SessionClient.objects.filter(session=session, client=entry.id, left_at__isnull=False).update(joined_at=timezone.now())
     SessionClient.objects.update_or_create(
         session=session,
         client=entry.id,
@@ -130,13 +141,16 @@ def request_attention(session: int) -> Turn | None:
     return turn
 
 
-def join(caller: Caller, session: Session, entry: Entry, *, dispatched: Dispatched | None) -> None:
-    """Make the client the session's active one, or change its tools and customizations."""
+def join(caller: Caller, session: Session, entry: Entry, *, beside_others: bool = False, dispatched: Dispatched | None) -> None:
+    """Make the client active in the session, or change its tools and customizations.
+
+    ``beside_others``: other clients may be active too. Of tools with the same name, that of the client that joined first counts.
+    """
     with quotas.check(caller) as quota_check, journal.transaction() as tx:
         session = access.lock_session(caller, session)
         dispatches.record(caller, dispatched)
         others = SessionClient.objects.filter(session=session).exclude(client=entry.id)
-        if others.exists():
+        if not beside_others and others.exists():
             raise NotPossible("another client is active in this session")
         check_tools(session, session.agent_name, entry.tools)
         before = SessionClient.objects.filter(session=session, client=entry.id).first()
@@ -145,7 +159,8 @@ def join(caller: Caller, session: Session, entry: Entry, *, dispatched: Dispatch
             customizations = _update_customizations(session, None if before is None else before.client, entry)
         quota_check.admit_bytes(growth.bytes)
         request_attention(session.pk)
-        happening = dispatches.with_origin(Happening(Kind.CLIENT_JOINED, {"client": entry.document()}), dispatched)
+        payload = {"client": entry.document(), "shown": active_ones(session.pk)[0].client}
+        happening = dispatches.with_origin(Happening(Kind.CLIENT_JOINED, payload), dispatched)
         for each in (happening, *customizations):
             tx.append(NewEvent(session.tenant_id, session.pk, each))
 
@@ -158,8 +173,9 @@ def leave(caller: Caller, session: Session, client: str, *, dispatched: Dispatch
     with journal.transaction() as tx:
         session = access.lock_session(caller, session)
         dispatches.record(caller, dispatched)
-        row = active(session.pk)
-        if row is not None and row.client != client:
+        rows = active_ones(session.pk)
+        row = next((each for each in rows if each.client == client), None)
+        if rows and row is None:
             raise NotPossible("another client is active in this session")
         record_leaving(tx, session, row, "released", dispatched)
 
@@ -168,7 +184,15 @@ def record_leaving(
     tx: journal.Transaction, session: Session, row: SessionClient | None, cause: str, dispatched: Dispatched | None = None
 ) -> None:
     """Store that a client has left, with its event; the session is locked."""
-    happening = Happening(Kind.CLIENT_LEFT, {"client": None if row is None else row.client, "cause": cause})
+    before = active_ones(session.pk)
+    after = [each for each in before if row is None or each.pk != row.pk]
+    payload = {
+        "client": None if row is None else row.client,
+        "cause": cause,
+        "shown_before": before[0].client if before else None,
+        "shown_after": entry_of(after[0]).document() if after else None,
+    }
+    happening = Happening(Kind.CLIENT_LEFT, payload)
     if row is not None:
         SessionClient.objects.filter(pk=row.pk).update(left_at=Now())
         request_attention(session.pk)
@@ -198,15 +222,28 @@ def change_tools(caller: Caller, session: Session, tools: list[dict[str, Any]], 
         tx.append(NewEvent(session.tenant_id, session.pk, dispatches.with_origin(happening, dispatched)))
 
 
+def id_of(customization: Mapping[str, Any]) -> str:
+    """The id that its client gave it; its URI if there is none."""
+    return str(customization.get("id") or customization["uri"])
+
+
 def merged_customizations(
     before: Sequence[dict[str, Any]], client: str, customizations: Sequence[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """The session's customizations with this client's replaced by these; known ones stay enabled or disabled."""
-    enabled = {each["customization"]["uri"]: each["enabled"] for each in before if each.get("client") == client}
+    mine = [each for each in before if each.get("client") == client]
+    enabled = {each["customization"]["uri"]: each["enabled"] for each in mine}
+    decided = {each["customization"]["uri"]: {"enablement": each["enablement"]} for each in mine if "enablement" in each}
     others = [each for each in before if each.get("client") != client]
     taken = {each["customization"]["uri"] for each in others}
     return others + [
-        {"customization": each, "enabled": enabled.get(each["uri"], True), "client": client, "status": "loaded"}
+        {
+            "customization": each,
+            "enabled": enabled.get(each["uri"], True),
+            "client": client,
+            "status": "loaded",
+            **decided.get(each["uri"], {}),
+        }
         for each in customizations
         if each["uri"] not in taken
     ]

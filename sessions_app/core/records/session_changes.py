@@ -196,7 +196,32 @@ def toggle_customization(caller: Caller, session: Session, uri: str, *, enabled:
         known: list[dict[str, Any]] = [] if stored is None else exact_json.loads(stored)
         if not any(each["customization"]["uri"] == uri for each in known):
             raise NotPossible("the session has no customization with this URI")
-        after = [{**each, "enabled": enabled} if each["customization"]["uri"] == uri else each for each in known]
+        decided = {"enabled": enabled, "enablement": [{"kind": "session", "enabled": enabled}]}
+        after = [{**each, **decided} if each["customization"]["uri"] == uri else each for each in known]
         with usage_entries.counting_client_bytes(session):
             clients.store_customizations(session, after)
-        _append(tx, session, Happening(Kind.CUSTOMIZATION_TOGGLED, {"uri": uri, "enabled": enabled}), dispatched)
+        id_ = next(clients.id_of(each["customization"]) for each in known if each["customization"]["uri"] == uri)
+        _append(tx, session, Happening(Kind.CUSTOMIZATION_TOGGLED, {"uri": uri, "id": id_, **decided}), dispatched)
+
+
+def decide_customization(
+    caller: Caller, session: Session, id_: str, enablement: list[dict[str, Any]], *, dispatched: Dispatched | None
+) -> None:
+    """Store where a customization is enabled, the most specific decision first; the first one counts.
+
+    ``id_``: the one that its client gave it, else its URI.
+    """
+    with journal.transaction() as tx:
+        session = access.lock_session(caller, session)
+        dispatches.record(caller, dispatched)
+        stored = Session.objects.values_list("customizations", flat=True).get(pk=session.pk)
+        known: list[dict[str, Any]] = [] if stored is None else exact_json.loads(stored)
+        wanted = next((each for each in known if clients.id_of(each["customization"]) == id_), None)
+        if wanted is None:
+            raise NotPossible("the session has no customization with this id")
+        enabled = bool(enablement[0]["enabled"]) if enablement else True
+        decided = {**wanted, "enabled": enabled, "enablement": enablement}
+        with usage_entries.counting_client_bytes(session):
+            clients.store_customizations(session, [decided if each is wanted else each for each in known])
+        payload = {"uri": wanted["customization"]["uri"], "enabled": enabled, "id": id_, "enablement": enablement}
+        _append(tx, session, Happening(Kind.CUSTOMIZATION_TOGGLED, payload), dispatched)

@@ -121,6 +121,33 @@ def _lock_session_of(row: int, *, waiting: bool) -> Session | None:
     return session
 
 
+UNSUBSCRIBED = "Tool execution failed: the client that owns this tool does not follow the session any more"
+
+
+def withdraw(caller: Caller, session: int, client: str) -> None:
+    """Remove a client that is active in this session and does not follow it any more: its open calls fail at once."""
+    if not client or not caller.may(WRITE) or not clients.is_active(session, client):
+        return
+    running = None
+    with journal.transaction() as tx:
+        row = Session.objects.filter(pk=session, tenant_id=caller.tenant).select_for_update(no_key=True).first()
+        active = None if row is None else SessionClient.objects.filter(session=row, client=client, left_at=None).first()
+        if row is None or active is None:
+            return
+        running = turns.fail_calls_of(tx, row, client, UNSUBSCRIBED)
+        clients.record_leaving(tx, row, active, "unsubscribed")
+        with usage_entries.counting_client_bytes(row):
+            active.delete()
+    turns.tell_worker_of_answer(running)
+
+
+def withdraw_from_others(caller: Caller, client: str, followed: Collection[int]) -> None:
+    """``withdraw`` from all sessions in which the client is active, but from these."""
+    active = SessionClient.objects.filter(tenant_id=caller.tenant, client=client, left_at=None).exclude(session_id__in=followed)
+    for session in active.values_list("session_id", flat=True):
+        withdraw(caller, session, client)
+
+
 # --- the sweep -----------------------------------------------------------------------------------
 
 

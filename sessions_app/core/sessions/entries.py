@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal
 
 from django.db.models import Max, OuterRef, Subquery
@@ -62,6 +62,46 @@ def listed(caller: Caller, limit: int = 1000) -> list[SessionEntry]:
     # With the URIs of their contents, which have the session's URI in them.
     byte_budget.reserve(sum(len(each.diffs or ()) * (600 + 2 * len(each.uri)) for each in found.values()))
     return sorted(found.values(), key=lambda each: (each.archived, -each.modified_at.timestamp(), -each.session))
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in the list of sessions: behind this one."""
+
+    modified_at: str
+    row: int
+
+    @staticmethod
+    def of(modified_at: str, row: int) -> Position:
+        """ValueError if it is no time."""
+        if datetime.fromisoformat(modified_at).tzinfo is None:
+            raise ValueError(modified_at)
+        return Position(modified_at, row)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """``next``: the position of the page behind it; None: there is none."""
+
+    entries: list[SessionEntry]
+    next: Position | None
+
+
+def page(caller: Caller, limit: int, after: Position | None) -> Page:
+    """Sessions that exist for the caller, the most recently modified first."""
+    wanted = access.visible(caller).order_by("-modified_hour", "-modified_at", "-pk")
+    if after is not None:
+        at = datetime.fromisoformat(after.modified_at)
+        hour = int(at.timestamp() // 3600)
+        # Not "less than": SQLite compares texts, and not all of them have six digits of a second.
+        before = at - timedelta(microseconds=1)
+        older = Q(modified_at__lte=before) | Q(modified_at__gt=before, modified_at__lte=at, pk__lt=after.row)
+        wanted = wanted.filter(older, modified_hour__lte=hour)
+    rows = list(wanted[: limit + 1])
+    shown = rows[:limit]
+    found = _entries(shown)
+    more = Position(shown[-1].modified_at.isoformat(), shown[-1].pk) if len(rows) > limit else None
+    return Page([found[row.pk] for row in shown], more)
 
 
 def sessions_of(tenant: int, agent_names: Collection[str], limit: int = 1000) -> list[int]:

@@ -138,3 +138,8 @@ def reorder(caller: Caller, session: Session, order: Sequence[str], *, dispatche
             row.position = position
         PendingMessage.objects.bulk_update(reordered, ["position"])
         change.append(Kind.MESSAGES_REORDERED, {"order": [row.message_id for row in reordered]})
+
+
+def is_untouched(session: Session) -> bool:
+    """Whether nothing was said in the session yet, and nothing waits to be said."""
+    return not (Turn.objects.filter(session=session).exists() or PendingMessage.objects.filter(session=session).exists())

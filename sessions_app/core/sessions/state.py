@@ -35,7 +35,6 @@ from sessions_app.models import (
     PendingKind,
     PendingMessage,
     Session,
-    SessionClient,
     ToolCall,
     Turn,
     TurnState,
@@ -134,7 +133,7 @@ class SessionState:
     options: dict[str, str]
     approval: str
     server_tools: list[dict[str, Any]]
-    client: dict[str, Any] | None
+    clients: list[dict[str, Any]]
     customizations: list[dict[str, Any]]
     turns: list[TurnView]
     older: bool
@@ -186,7 +185,7 @@ def _state(caller: Caller, session: Session, seq: int, turns: int) -> SessionSta
     live = Turn.objects.filter(session=session, state__in=LIVE_STATES).first()
     pending = list(PendingMessage.objects.filter(session=session).defer("files").order_by("position", "pk"))
     waiting = [{"id": row.message_id, "message": exact_json.loads(row.message), "kind": row.kind} for row in pending]
-    client = SessionClient.objects.filter(session=session, left_at=None).first()
+    active = [clients.entry_of(row).document() for row in clients.active_ones(session.pk)]
     customizations = Session.objects.values_list("customizations", flat=True).get(pk=session.pk)
     views = None if live is None else _views(session, [live])[0]
     return SessionState(
@@ -195,7 +194,7 @@ def _state(caller: Caller, session: Session, seq: int, turns: int) -> SessionSta
         options=options.shown([session.pk]).get(session.pk, {}),
         approval=session.approval,
         server_tools=[] if spec is None else session_settings.shown_tools(spec, enabled),
-        client=None if client is None else clients.entry_of(client).document(),
+        clients=active,
         customizations=[] if customizations is None else exact_json.loads(customizations),
         turns=ended.turns,
         older=ended.older,

@@ -15,13 +15,13 @@ from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.base.user_messages import UserMessage, content_of, files_of
 from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import NewEvent
-from sessions_app.core.records import history, session_settings
+from sessions_app.core.records import clients, history, session_settings
 from sessions_app.core.records.history import StepRef
 from sessions_app.core.records.session_settings import Settings
 from sessions_app.core.tenancy import usage_entries
 from sessions_app.core.turns.closing import lock_run
 from sessions_app.core.turns.types import ActiveClient, Claimed
-from sessions_app.models import Message, Origin, PendingKind, PendingMessage, Session, SessionClient
+from sessions_app.models import Message, Origin, PendingKind, PendingMessage, Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +30,18 @@ class SessionUpdate:
 
     settings: Settings
     approval: str
-    active_client: ActiveClient | None
+    active_clients: list[ActiveClient]
     has_steering: bool
 
 
 def read_update(claimed: Claimed) -> SessionUpdate | None:
-    """The session's settings, active client and pending steering message; None: the session is deleted."""
+    """The session's settings, active clients and pending steering message; None: the session is deleted."""
     session = Session.objects.filter(pk=claimed.session).first()
     if session is None:
         return None
-    row = SessionClient.objects.filter(session=session, left_at=None).first()
-    client = None if row is None else ActiveClient(row.client, exact_json.loads(row.tools))
+    active = [ActiveClient(row.client, exact_json.loads(row.tools)) for row in clients.active_ones(session.pk)]
     has_steering = PendingMessage.objects.filter(session=session, kind=PendingKind.STEERING).exists()
-    return SessionUpdate(session_settings.settings_of(session), session.approval, client, has_steering)
+    return SessionUpdate(session_settings.settings_of(session), session.approval, active, has_steering)
 
 
 def take_steering(claimed: Claimed, ref: StepRef, position: int, turn_id: str, images: Collection[str]) -> Content | None:

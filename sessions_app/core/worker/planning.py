@@ -31,11 +31,11 @@ AUTO = "auto"
 
 @dataclass(slots=True)
 class ClientChoices:
-    """The inputs of a plan that may change between two steps: trusted tools, approval, the active client's tools."""
+    """The inputs of a plan that may change between two steps: trusted tools, approval, the active clients' tools."""
 
     settings: Settings
     approval: str
-    active_client: ActiveClient | None = None
+    active_clients: Sequence[ActiveClient] = ()
     internal_tools: AbstractSet[str] = field(default_factory=frozenset)
     """The agent's tools that clients do not see (`expose = false`)."""
 
@@ -78,13 +78,15 @@ def change(spec: AgentSpec, choices: ClientChoices, plan: loop.Plan) -> Change:
     schemas = list(plan.tools.schemas)
     if spec.client_tools:
         schemas += choices.settings.client_schemas()
-        schemas += clients.schemas(choices.active_client.tools) if choices.active_client is not None else []
+        for client in choices.active_clients:
+            schemas += clients.schemas(client.tools)
     return Change(_unique(schemas), _owners(spec, choices), _titles(spec, choices))
 
 
 def _titles(spec: AgentSpec, choices: ClientChoices) -> dict[str, str]:
     """The tools' titles for people, where they differ from the names."""
-    of_clients = [*(choices.active_client.tools if choices.active_client else []), *choices.settings.client_tools]
+    # Of tools with the same name the last one here counts: an application's, or that of the client that joined first.
+    of_clients = [tool for client in reversed(choices.active_clients) for tool in client.tools] + choices.settings.client_tools
     named = {tool["name"]: tool["title"] for tool in of_clients if tool.get("title")}
     return {**named, **{tool.name: tool.title for tool in spec.tools if tool.title}}
 
@@ -101,7 +103,7 @@ def _owners(spec: AgentSpec, choices: ClientChoices) -> Mapping[str, str | None]
     if not spec.client_tools:
         return {}
     owners: dict[str, str | None] = {}
-    if choices.active_client is not None:
-        owners.update({tool["name"]: choices.active_client.id for tool in choices.active_client.tools})
+    for client in reversed(choices.active_clients):
+        owners.update({tool["name"]: client.id for tool in client.tools})
     owners.update({tool["name"]: None for tool in choices.settings.client_tools})
     return owners

@@ -566,7 +566,7 @@ class Run:
         if update is None:
             raise RunLost
         self._choices.settings, self._choices.approval = update.settings, update.approval
-        self._choices.active_client = update.active_client
+        self._choices.active_clients = update.active_clients
         if update.has_steering:
             await self._take_steering()
         change = planning.change(self._loaded.spec, self._choices, self._plan)

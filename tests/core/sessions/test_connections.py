@@ -47,7 +47,8 @@ def test_a_clients_calls_fail_when_its_grace_period_is_over(
     assert clients.active(session.pk) is not None
     connections.disconnected(alice.caller, "c1", "w2")
     assert clients.active(session.pk) is None
-    assert ("client_left", {"client": "c1", "cause": "gone"}) in events(session)
+    left = {"client": "c1", "cause": "gone", "shown_before": "c1", "shown_after": None}
+    assert ("client_left", left) in events(session)
     connections.end_grace_periods()
     assert state_of(session, "t1") == "waiting"
     settings.AGENTHOST_AHP_GRACE_SECONDS = 0.0

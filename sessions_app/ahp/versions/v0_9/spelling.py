@@ -86,3 +86,10 @@ def fault_of_new(uri: str) -> str | None:
     if scheme.lower() in NOT_FOR_SESSIONS or uri == _ROOT_OF_0_1:
         return f"must not be a URI of something else than a session ({scheme}:)"
     return None
+
+
+def fault_of_new_chat(uri: str) -> str | None:
+    """Why a client cannot choose this URI for a chat."""
+    if len(uri) > LONGEST or not uri.isascii():
+        return f"has at most {LONGEST:,} ASCII characters"
+    return None if uris.scheme(uri) is not None and uri != _ROOT_OF_0_1 else "must be a URI with a scheme and a path"

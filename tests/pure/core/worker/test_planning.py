@@ -91,7 +91,7 @@ def test_a_change_adds_the_active_clients_tools_and_keeps_one_tool_per_name(pool
     plan = plan_of(pool, choices)
     assert (plan.client_tools, plan.titles) == ({"notes": None}, {"tides": "Tide table", "notes": "Notes of the application"})
     of_client = [tool(name, title, "of c1") for name, title in (("open", "Open a file"), ("notes", "Mine"), ("tides", "Mine"))]
-    choices.active_client = ActiveClient("c1", of_client)
+    choices.active_clients = [ActiveClient("c1", of_client)]
     change = planning.change(SPEC, choices, plan)
     assert [schema.name for schema in change.tool_schemas] == ["tides", "log", "notes", "open"]
     # The server's tool comes before an application's, and that one before a client's.
@@ -99,13 +99,13 @@ def test_a_change_adds_the_active_clients_tools_and_keeps_one_tool_per_name(pool
     assert {name: change.client_tools[name] for name in ("notes", "open")} == {"notes": None, "open": "c1"}
     assert change.titles == {"open": "Open a file", "notes": "Notes of the application", "tides": "Tide table"}
     assert loop.changed(plan, change).tool_schemas == change.tool_schemas
-    choices.active_client = None
+    choices.active_clients = []
     assert [schema.name for schema in planning.change(SPEC, choices, plan).tool_schemas] == ["tides", "log", "notes"]
 
 
 def test_an_agent_without_client_tools_gets_none(pool: FairPool) -> None:
     spec = replace(SPEC, client_tools=False)
-    choices = ClientChoices(settings_with(tool("notes")), "", ActiveClient("c1", [tool("open")]))
+    choices = ClientChoices(settings_with(tool("notes")), "", [ActiveClient("c1", [tool("open")])])
     plan = plan_of(pool, choices, spec=spec)
     change = planning.change(spec, choices, plan)
     assert [schema.name for schema in plan.tool_schemas] == [schema.name for schema in change.tool_schemas] == ["tides", "log"]

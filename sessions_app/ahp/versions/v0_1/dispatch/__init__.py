@@ -47,7 +47,11 @@ def _attached(action: Mapping[str, Any]) -> list[str]:
     """The URIs of files that are attached to a user message (R154). The action was not validated yet."""
     if action.get("type") not in _WITH_MESSAGE:
         return []
-    message = action.get("userMessage")
+    return uris_of_files(action.get("userMessage"))
+
+
+def uris_of_files(message: Any) -> list[str]:
+    """The URIs of attached files in a message that was not validated yet."""
     attachments = message.get("attachments") if isinstance(message, dict) else None
     if not isinstance(attachments, list):
         return []

@@ -54,7 +54,7 @@ def handle(dispatch: Dispatch) -> None:
         _apply(dispatch, resource, dispatched)
     except Exception as error:
         database.before_error_answer(error)
-        _answer(dispatch.caller, dispatched, error)
+        answer(dispatch.caller, dispatched, error)
 
 
 def _find(dispatch: Dispatch, uri: str) -> Session | Terminal | None:
@@ -69,7 +69,8 @@ def _find(dispatch: Dispatch, uri: str) -> Session | Terminal | None:
     return None
 
 
-def _answer(caller: Caller, dispatched: Dispatched, error: Exception) -> None:
+def answer(caller: Caller, dispatched: Dispatched, error: Exception) -> None:
+    """Refuse an action because of this error, unless there is nobody to tell. Raises what cannot be stored as a refusal."""
     match error:
         case DispatchedBefore():
             return  # Sent again after a reconnect; the replay contained the echo.

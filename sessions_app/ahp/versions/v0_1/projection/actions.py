@@ -187,12 +187,18 @@ def _cut(payload: Payload) -> Made:
 # --- clients and what they send ---
 
 
-def _joined(payload: Payload) -> Made:
+def _joined(payload: Payload) -> Made | None:
+    """This version shows one active client: the one that joined first. Events of the previous release are of the only one."""
+    if payload.get("shown", payload["client"]["id"]) != payload["client"]["id"]:
+        return None
     return "activeClientChanged", {"activeClient": values.active_client(payload["client"])}
 
 
-def _left(_payload: Payload) -> Made:
-    return "activeClientChanged", {"activeClient": None}
+def _left(payload: Payload) -> Made | None:
+    if payload.get("shown_before", payload["client"]) != payload["client"]:
+        return None
+    follows = payload.get("shown_after")
+    return "activeClientChanged", {"activeClient": None if follows is None else values.active_client(follows)}
 
 
 def _client_tools(payload: Payload) -> Made:

@@ -69,8 +69,8 @@ def state_of(state: SessionState, spec: AgentSpec | None) -> dict[str, Any]:
             "schema": agent_settings.config_schema(spec),
             "values": values.config_values(options, state.approval or None),
         }
-    if state.client is not None:
-        shown["activeClient"] = values.active_client(state.client)
+    if state.clients:
+        shown["activeClient"] = values.active_client(state.clients[0])
     if state.live is not None:
         shown["activeTurn"] = _turn(state.live, state.summary.uri)
     if state.steering is not None:

@@ -134,7 +134,7 @@ def active_client(entry: Mapping[str, Any]) -> dict[str, Any]:
 def _published(customization: Mapping[str, Any]) -> Mapping[str, Any]:
     """As its client published it. Newer versions call the name otherwise."""
     if "displayName" in customization:
-        return customization
+        return {name: value for name, value in customization.items() if name != "id"}
     return {"uri": customization["uri"], "displayName": customization.get("name", "")}
 
 

@@ -54,7 +54,7 @@ def state_of(state: SessionState, spec: AgentSpec | None, face: Face) -> dict[st
     shown: dict[str, Any] = {
         **_metadata(state.summary),
         "lifecycle": "ready",
-        "activeClients": [] if state.client is None else [values.active_client(state.client)],
+        "activeClients": [values.active_client(each) for each in state.clients],
         "chats": [chats.summary_of(state.summary, uri, face)],
         "defaultChat": chat_uri(uri),
         "serverTools": [v0_1.tool_definition(tool) for tool in state.server_tools],

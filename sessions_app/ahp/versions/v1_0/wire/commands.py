@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from sessions_app.ahp.versions.v0_1.wire.commands import Command
 from sessions_app.ahp.versions.v0_1.wire.enumerations import URI
 from sessions_app.ahp.versions.v0_9.wire import commands as v0_9
 from sessions_app.ahp.versions.v1_0.wire.chat import SessionSummary
+from sessions_app.ahp.versions.v1_0.wire.envelopes import ActionEnvelope
 from sessions_app.core.base.shapes import Rule, Shape
 
 _POSITIVE = Rule(lambda value: None if value > 0 else "must be positive", minimum=1)
@@ -34,9 +35,18 @@ class ListSessionsResult(TypedDict):
     items: list[SessionSummary]
 
 
+class ReconnectReplayResult(TypedDict):
+    type: Literal["replay"]
+    actions: list[ActionEnvelope]
+    missing: list[URI]
+
+
+ReconnectResult = ReconnectReplayResult | v0_9.ReconnectSnapshotResult
+
 COMMANDS: Mapping[str, Command] = {
     **v0_9.COMMANDS,
     "authenticate": Command(Shape(AuthenticateParams), v0_9.COMMANDS["authenticate"].result),
+    "reconnect": Command(v0_9.COMMANDS["reconnect"].params, Shape(ReconnectResult)),
     "listSessions": Command(v0_9.COMMANDS["listSessions"].params, Shape(ListSessionsResult)),
     "moveChat": Command(Shape(MoveChatParams), Shape(MoveChatResult)),
 }

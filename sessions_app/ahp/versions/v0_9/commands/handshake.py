@@ -1,0 +1,44 @@
+"""The handshake: ``initialize`` a connection, or ``reconnect`` where an earlier one ended (V11, V12, V20-V24)."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+from sessions_app.ahp.version import PositionedResult
+from sessions_app.ahp.versions.v0_1.commands import handshake as v0_1
+from sessions_app.ahp.versions.v0_9 import errors, negotiation
+from sessions_app.core.sessions import connections
+
+if TYPE_CHECKING:
+    from sessions_app.ahp.transport.connection import Connection
+
+
+@cache
+def _version() -> str:
+    try:
+        return metadata.version("agenthost")
+    except metadata.PackageNotFoundError:
+        return "0"
+
+
+async def initialize(connection: Connection, params: Any) -> PositionedResult:
+    members: dict[str, Any] = {"serverInfo": {"name": "Agenthost", "version": _version()}}
+    if negotiation.is_editor(params) and negotiation.takes_any_uri(params):
+        members["_meta"] = {negotiation.SESSION_URIS: True}
+    return await v0_1.begin(connection, params, members)
+
+
+async def reconnect(connection: Connection, params: Any) -> PositionedResult:
+    if not connection.is_remembered:
+        # Nobody knows which version the client speaks: it begins anew, on the same connection.
+        raise errors.not_found("client: begin with initialize").about(params["clientId"])
+    if params["lastSeenServerSeq"] <= 0:
+        # The client has seen nothing. Other numbers are from after the release that began to serve these versions, so all
+        # events since have what their actions need.
+        params = {**params, "lastSeenServerSeq": -1}
+    result = await v0_1.reconnect(connection, params)
+    followed = {channel.key for channel in connection.subscriptions if channel.kind == "session"}
+    await connection.in_database(connections.withdraw_from_others, connection.caller, connection.client, followed)
+    return result

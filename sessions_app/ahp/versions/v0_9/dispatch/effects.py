@@ -1,0 +1,153 @@
+"""The effect of each action of a client of AHP 0.9 or 1.0: one core call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+from sessions_app.ahp.versions.v0_1.dispatch.effects import EFFECTS as OF_0_1
+from sessions_app.ahp.versions.v0_1.dispatch.types import Refusal, ValidAction
+from sessions_app.ahp.versions.v0_9 import messages
+from sessions_app.ahp.versions.v0_9.dispatch.echoes import duration_of
+from sessions_app.ahp.versions.v0_9.plugins import entry_of
+from sessions_app.core import turns
+from sessions_app.core.records import clients, session_changes
+from sessions_app.core.sessions import inbox
+
+Effect = Callable[[ValidAction], None]
+
+# --- turns and messages ---
+
+
+def _turn_started(valid: ValidAction) -> None:
+    action = valid.action
+    if "queuedMessageId" in action:
+        raise Refusal("queuedMessageId: only the host starts turns with queued messages")
+    messages.start_turn(
+        valid.caller,
+        valid.session,
+        action["message"],
+        turn_id=action["turnId"],
+        started_at=_time(action["startedAt"]),
+        files=valid.files,
+        dispatched=valid.dispatched,
+    )
+
+
+_LONGEST_TIME = 64
+
+
+def _time(text: str) -> str:
+    try:
+        moment = datetime.fromisoformat(text) if len(text) <= _LONGEST_TIME else None
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise Refusal("startedAt must be an ISO 8601 time with its zone, such as 2026-01-01T00:00:00.000Z")
+    return text
+
+
+def _turn_cancelled(valid: ValidAction) -> None:
+    action = valid.action
+    lasted = duration_of(action["duration"])
+    turns.cancel_turn(valid.caller, valid.session, action["turnId"], duration_ms=lasted, dispatched=valid.dispatched)
+
+
+def _pending_set(valid: ValidAction) -> None:
+    action = valid.action
+    message = messages.user_message(action["message"])
+    messages.check_model(valid.caller, valid.session, action["message"])
+    inbox.put(
+        valid.caller,
+        valid.session,
+        action["kind"],
+        action["id"],
+        message,
+        files=valid.files,
+        dispatched=valid.dispatched,
+    )
+
+
+def _draft(valid: ValidAction) -> None:
+    draft: Mapping[str, Any] | None = valid.action.get("draft")
+    if draft is not None:
+        if draft["origin"]["kind"] != "user":
+            raise Refusal("draft.origin.kind: a draft is a message of the kind user")
+        draft = messages.shown(draft)
+    session_changes.change_draft(valid.caller, valid.session, draft, dispatched=valid.dispatched)
+
+
+def _chat_read(valid: ValidAction) -> None:
+    session_changes.mark_chat_read(valid.caller, valid.session, read=valid.action["isRead"], dispatched=valid.dispatched)
+
+
+# --- active clients and their plugins ---
+
+
+def _client_set(valid: ValidAction) -> None:
+    client = valid.action["activeClient"]
+    if client["clientId"] != valid.dispatched.client:
+        raise Refusal("activeClient.clientId must be your own client id")
+    entry = entry_of(client)
+    assert entry is not None
+    clients.join(valid.caller, valid.session, entry, beside_others=True, dispatched=valid.dispatched)
+
+
+def _client_removed(valid: ValidAction) -> None:
+    if valid.action["clientId"] != valid.dispatched.client:
+        raise Refusal("clientId must be your own client id")
+    if not clients.is_active(valid.session.pk, valid.dispatched.client):
+        raise Refusal("you are not an active client of this session")
+    clients.leave(valid.caller, valid.session, valid.dispatched.client, dispatched=valid.dispatched)
+
+
+def _toggled(valid: ValidAction) -> None:
+    action = valid.action
+    session_changes.decide_customization(
+        valid.caller, valid.session, action["id"], action["enablement"], dispatched=valid.dispatched
+    )
+
+
+# --- what is refused always ---
+
+
+def _never(reason: str) -> Effect:
+    def refuse(_valid: ValidAction) -> None:
+        raise Refusal(reason)
+
+    return refuse
+
+
+_DIRECTORIES = _never("the working directories of a session cannot be changed here")
+_SERVERS = _never("this session has no such MCP server")
+
+_AS_IN_0_1 = {
+    "session": ("titleChanged", "isReadChanged", "isArchivedChanged", "configChanged"),
+    "chat": (
+        *("toolCallConfirmed", "toolCallComplete", "toolCallContentChanged", "toolCallResultConfirmed"),
+        *("pendingMessageRemoved", "queuedMessagesReordered", "inputAnswerChanged", "inputCompleted", "truncated"),
+    ),
+}
+
+EFFECTS: Mapping[str, Effect] = {
+    **{f"{kind}/{name}": OF_0_1[f"session/{name}"] for kind, names in _AS_IN_0_1.items() for name in names},
+    "chat/turnStarted": _turn_started,
+    "chat/turnCancelled": _turn_cancelled,
+    "chat/turnResume": _never("no turn of this chat can be resumed"),
+    "chat/pendingMessageSet": _pending_set,
+    "chat/draftChanged": _draft,
+    "chat/isReadChanged": _chat_read,
+    "chat/isArchivedChanged": OF_0_1["session/isArchivedChanged"],
+    "chat/workingDirectorySet": _DIRECTORIES,
+    "chat/workingDirectoryRemoved": _DIRECTORIES,
+    "session/workingDirectorySet": _DIRECTORIES,
+    "session/workingDirectoryRemoved": _DIRECTORIES,
+    "session/workingDirectoryReplaced": _DIRECTORIES,
+    "session/activeClientSet": _client_set,
+    "session/activeClientRemoved": _client_removed,
+    "session/customizationToggled": _toggled,
+    "session/mcpServerStartRequested": _SERVERS,
+    "session/mcpServerStopRequested": _SERVERS,
+    "session/mcpServerBackgroundRequested": _SERVERS,
+}

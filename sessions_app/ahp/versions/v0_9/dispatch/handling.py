@@ -1,0 +1,83 @@
+"""Handles one dispatched action, in the order of V92: find its channel, check rights and shape, apply it. Called in threads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+from agents_app import registry
+from sessions_app.ahp.versions.v0_1.dispatch.handling import answer
+from sessions_app.ahp.versions.v0_1.dispatch.types import Dispatch, Refusal, ValidAction
+from sessions_app.ahp.versions.v0_1.projection import agent_settings
+from sessions_app.ahp.versions.v0_9 import addresses
+from sessions_app.ahp.versions.v0_9.addresses import Found
+from sessions_app.ahp.versions.v0_9.dispatch.echoes import echo_of
+from sessions_app.ahp.versions.v0_9.dispatch.effects import EFFECTS
+from sessions_app.ahp.versions.v0_9.face import Face
+from sessions_app.ahp.versions.v0_9.messages import BadMessage
+from sessions_app.ahp.versions.v0_9.projection.actions import PROTOCOL
+from sessions_app.ahp.versions.v0_9.wire import envelopes as envelopes_0_9
+from sessions_app.ahp.versions.v0_9.wire.state import ROOT
+from sessions_app.ahp.versions.v1_0.wire import envelopes as envelopes_1_0
+from sessions_app.core.base import content, database
+from sessions_app.core.base.caller import WRITE
+from sessions_app.core.base.errors import InvalidInput
+from sessions_app.core.records.dispatches import Dispatched
+
+
+def handle(dispatch: Dispatch, channel: str, face: Face) -> None:
+    found = None
+    if channel != ROOT:
+        found = addresses.find(dispatch.caller, channel)
+        if found is None:
+            return
+    dispatched = _dispatched(dispatch, channel, found)
+    try:
+        _apply(dispatch, found, dispatched, face)
+    except Exception as error:
+        database.before_error_answer(error)
+        refused = Refusal(str(error)) if isinstance(error, BadMessage) else error
+        answer(dispatch.caller, dispatched, refused)
+
+
+def _apply(dispatch: Dispatch, found: Found | None, dispatched: Dispatched, face: Face) -> None:
+    dispatch.caller.require(WRITE)
+    wire: ModuleType = envelopes_0_9 if face.family == "0.9" else envelopes_1_0
+    type_ = dispatch.action["type"]
+    if type_ not in wire.KNOWN:
+        raise Refusal("unknown type of action")
+    if type_ not in wire.FROM_CLIENTS:
+        raise Refusal("only the host may dispatch actions of this type")
+    kind = "root" if found is None else found.kind
+    renames_chat = face.by_provider and kind == "chat" and type_ == "session/titleChanged"
+    if type_.partition("/")[0] != kind and not renames_chat:
+        raise Refusal(f"this channel is a {kind}, which takes no actions of this type")
+    try:
+        action = wire.ACTION.read(dict(dispatch.action))
+    except InvalidInput as error:
+        raise Refusal(error.describe("action")) from None
+    if faults := content.unstorable(action, ("action",)):
+        raise Refusal(f"{'.'.join(map(str, faults[0].path))} {faults[0].detail}")
+    effect = EFFECTS.get(type_)
+    if found is None or effect is None:
+        raise Refusal("this host has no settings of its own" if found is None else "this host does not support this")
+    effect(ValidAction(dispatch.caller, found.session, action, _accepted(dispatched, action), dispatch.files))
+
+
+def _accepted(dispatched: Dispatched, action: Mapping[str, Any]) -> Dispatched:
+    """With the echo for an action that is applied; a rejection contains the action as received."""
+    echo = echo_of(action)
+    if "config" in echo:
+        echo["config"] = dispatched.action["config"]
+    return replace(dispatched, action=echo, original=dispatched.action)
+
+
+def _dispatched(dispatch: Dispatch, channel: str, found: Found | None) -> Dispatched:
+    action: Mapping[str, Any] = dispatch.action
+    if "config" in action:
+        # Neither echoes nor rejections contain values that may be secret.
+        spec = None if found is None else registry.find(found.session.agent_name)
+        action = {**action, "config": agent_settings.masked(spec, action["config"])}
+    return Dispatched(dispatch.client, dispatch.connection, dispatch.life, dispatch.seq, PROTOCOL, action, channel=channel)

@@ -1,0 +1,87 @@
+"""Messages of users, as clients of AHP 0.9 and 1.0 send them, and the turns that they start (V140-V142, V150)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sessions_app.core import turns
+from sessions_app.core.base.caller import Caller
+from sessions_app.core.base.user_messages import UserMessage, content_of
+from sessions_app.core.records import options
+from sessions_app.core.records.dispatches import Dispatched
+from sessions_app.core.records.session_settings import Overrides
+from sessions_app.core.tenancy import agents
+from sessions_app.models import Session
+
+
+class BadMessage(Exception):
+    """The message is refused; the text is the reason, for people."""
+
+
+def user_message(message: Mapping[str, Any]) -> UserMessage:
+    """BadMessage if a client may not send it."""
+    if message["origin"]["kind"] != "user":
+        raise BadMessage("message.origin.kind: clients send messages of the kind user")
+    if "agent" in message:
+        raise BadMessage("message.agent: this host has no custom agents")
+    for attachment in message.get("attachments", ()):
+        if attachment["type"] in ("annotations", "chat"):
+            raise BadMessage(f"message.attachments: this host reads no attachments of the type {attachment['type']}")
+    model = message.get("model")
+    return UserMessage(message["text"], message.get("attachments"), None if model is None else {"id": model["id"]})
+
+
+def shown(message: Mapping[str, Any]) -> dict[str, Any]:
+    """The message as it is stored and shown: without members that the host does not keep."""
+    kept: dict[str, Any] = {"text": message["text"], "origin": {"kind": message["origin"]["kind"]}}
+    if "attachments" in message:
+        kept["attachments"] = message["attachments"]
+    if "model" in message:
+        kept["model"] = {"id": message["model"]["id"]}
+    return kept
+
+
+def check_model(caller: Caller, session: Session, message: Mapping[str, Any]) -> None:
+    """BadMessage if the agent lacks the model that the message names."""
+    model = message.get("model")
+    if model is None:
+        return
+    if model["id"] not in agents.models(agents.for_turn(caller, session)):
+        raise BadMessage("message.model.id: the agent has no model with this id")
+    if model.get("config"):
+        raise BadMessage("message.model.config: this model takes no configuration")
+
+
+def start_turn(
+    caller: Caller,
+    session: Session,
+    message: Mapping[str, Any],
+    *,
+    turn_id: str,
+    started_at: str,
+    files: Mapping[str, bytes] | None = None,
+    dispatched: Dispatched | None,
+) -> None:
+    written = user_message(message)
+    check_model(caller, session, message)
+    spec = agents.for_turn(caller, session)
+    turns.start(
+        caller,
+        session,
+        content=content_of(written, spec.images, files or {}),
+        overrides=_overrides(session, spec, written),
+        turn_id=turn_id,
+        as_written=written,
+        only_if_idle=True,
+        started_at=started_at,
+        dispatched=dispatched,
+    )
+
+
+def _overrides(session: Session, spec: Any, message: UserMessage) -> Overrides:
+    """The session's model from now on is the one that the message names."""
+    if message.model is None or not agents.has_models(spec):
+        return Overrides()
+    in_force = agents.model_in_force(spec, options.shown([session.pk]).get(session.pk, {}))
+    return Overrides() if message.model["id"] == in_force else Overrides(options={agents.MODEL: message.model["id"]})
