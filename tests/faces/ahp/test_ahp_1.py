@@ -401,7 +401,7 @@ async def test_what_is_left_out_gets_its_error(host: str, sample: SampleTenants,
         asked = {"channel": ROOT, "provider": "echo", "property": "approval"}
         assert await client.request("sessionConfigCompletions", asked) == {"items": []}
         uri = "ahp-session:/several"
-        directories = ["file:///home/one", "file:///home/two"]
+        directories = ["file:///projects/one", "file:///projects/two"]
         await client.create("echo", uri, workingDirectories=directories, progressToken="p")
         assert client.state(uri)["workingDirectories"] == directories[:1]
 
