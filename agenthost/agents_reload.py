@@ -37,7 +37,8 @@ class Reloader:
         self._asked = threading.Event()
         self._watches, self._role = watches, role
         self._process = uuid.uuid4().hex
-        self._seen = _state()
+        # A process that does not watch needs no look at all loaded modules, which would unshare the pages of forked processes.
+        self._seen = _state() if watches else {}
         self._is_new, self._note_at = True, 0.0
         if not watches:
             signal.signal(signal.SIGHUP, lambda *_: self._asked.set())
@@ -64,7 +65,8 @@ class Reloader:
         return _state() == now
 
     def reload(self) -> None:
-        self._seen = _state()
+        if self._watches:
+            self._seen = _state()
         self._is_new = True
         try:
             changed = registry.reload()
@@ -76,8 +78,9 @@ class Reloader:
             log.error("agents_not_reloaded: the agents stay as they were: %s", self.fault)
         else:
             self.fault = ""
-            # The code may import other modules now.
-            self._seen = _state()
+            if self._watches:
+                # The code may import other modules now.
+                self._seen = _state()
             log.info("agents_reloaded changed=%s", ",".join(changed) or "none")
 
     def note(self) -> None:

@@ -8,6 +8,7 @@ import os
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agenthost.settings")
 
 from celery import Celery
+from celery.backends.base import DisabledBackend
 from django.conf import settings
 from kombu import Exchange, Queue
 
@@ -40,8 +41,15 @@ def _broker_options(url: str) -> dict[str, object]:
     return {}
 
 
+class _App(Celery):
+    """Without results, and without looking for their backend among all installed packages, once in each thread."""
+
+    def _get_backend(self) -> DisabledBackend:
+        return DisabledBackend(app=self)
+
+
 def make_app(broker_url: str) -> Celery:
-    app = Celery("agenthost")
+    app = _App("agenthost")
     app.conf.update(
         broker_url=broker_url,
         broker_transport_options=_broker_options(broker_url),

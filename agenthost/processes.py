@@ -21,7 +21,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError, SystemCheckError
 from django.db import DatabaseError, InterfaceError
 
-from agenthost import forking
+from agenthost import forking, unused_imports
 from agenthost.command_line import CLOSED_PIPE, REFUSED, discard_stdout
 from agenthost.env import ROLES
 from agenthost.observability import report_fatal
@@ -40,6 +40,11 @@ def load(role: str) -> None:
     """Import and check what the role needs. Starts nothing and opens no connection, so that processes can be forked then."""
     os.environ["AGENTHOST_ROLE"] = role
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agenthost.settings")
+    with unused_imports.left_out():
+        _load(role)
+
+
+def _load(role: str) -> None:
     import django
 
     django.setup()

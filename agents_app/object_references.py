@@ -80,9 +80,11 @@ def imported_anew() -> Iterator[None]:
 def _own_modules() -> dict[str, str]:
     """By name, the files of the imported modules that are in one of the folders."""
     found = {}
+    # A comparison of texts first: the embedded server looks at all modules once a second.
+    beginnings = tuple(map(str, _folders))
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if isinstance(file, str) and file.endswith(".py") and _is_own(Path(file)):
+        if isinstance(file, str) and file.startswith(beginnings) and file.endswith(".py") and _is_own(Path(file)):
             found[name] = file
     return found
 

@@ -93,17 +93,24 @@ async def _memory(bench: Bench) -> list[Figure]:
     installation = await asyncio.to_thread(starting.__enter__)
     try:
         there = Bench(bench.size, home, installation, bench.model_port, bench.stack, bench.say, bench.root)
-        at_start = installation.memory_mib()
+        at_start = installation.memory_by_part()
         await warm_up(there)
         await streamed(there.ours, steady_200(bench.size))
         await asyncio.sleep(SETTLE_SECONDS)
-        after = installation.memory_mib()
+        after = installation.memory_by_part()
     finally:
         await asyncio.to_thread(starting.__exit__, None, None, None)
     what = "2 webs and 2 workers, PSS"
     return [
-        Figure(f"memory after the start, {what}", "MiB", at_start),
-        Figure(f"memory after 200 streams, {what}", "MiB", after, at_most=250),
+        Figure(f"memory after the start, {what}", "MiB", at_start[""]),
+        Figure(f"memory after 200 streams, {what}", "MiB", after[""], at_most=250),
+        *(
+            Figure(
+                f"of it the part {part} with its supervisor, after 200 streams (floor: after the start)", "MiB", after[part], mib
+            )
+            for part, mib in at_start.items()
+            if part
+        ),
     ]
 
 

@@ -144,6 +144,11 @@ class Server:
         """PSS of the server's own processes, without Postgres and Redis."""
         return processes.pss_mib(pid for name, pids in self.parts().items() if name not in STORES for pid in pids)
 
+    def memory_by_part(self) -> dict[str, float]:
+        """The same for each part alone, and for all together under an empty name: libraries that parts share count once there."""
+        own = {name: processes.pss_mib(pids) for name, pids in self.parts().items() if name not in STORES}
+        return {"": self.memory_mib(), **own}
+
 
 STORES = ("Postgres", "Redis")
 

@@ -30,9 +30,16 @@ NOBODY_LISTENS = {"DATABASE_URL": "postgres://user:hush@127.0.0.1:9/agenthost", 
 PAGES = ["django.contrib.admin", "sessions_app.admin", "axes", "whitenoise"]
 PROTOCOLS = ["rest_framework", "sessions_app.aap", "sessions_app.ahp", "channels.routing", "agenthost.urls", "agenthost.routing"]
 HTTP_SERVER = ["uvicorn", "websockets", "httptools"]
-RUNNING_TURNS = ["sessions_app.core.worker", "celery.worker.consumer", "agenthost.worker_services"]
+RUNNING_TURNS = [
+    "sessions_app.core.worker.runner",
+    "sessions_app.core.worker.worker",
+    "sessions_app.core.worker.housekeeping",
+    "celery.worker.consumer",
+    "agenthost.worker_services",
+]
 MODEL_CLIENTS = ["aiohttp", "agents_app.providers.exchange", "agents_app.providers.openai_chat"]
 MCP_CLIENT = ["mcp", "httpx2", "pydantic"]
+FOR_NOBODY = ["requests", "urllib3", "charset_normalizer", "pygments", "yaml"]
 ONLY_MIGRATE = ["django.core.management.commands.migrate", "sessions_app.migrations", "drf_spectacular"]
 
 
@@ -81,6 +88,12 @@ def test_beat_loads_only_celerys_scheduler() -> None:
     """A role loads only what it serves: beat publishes tasks by their names, and knows neither tables nor agents."""
     assert loads("beat", [*PAGES, *PROTOCOLS, *HTTP_SERVER, *RUNNING_TURNS, *MODEL_CLIENTS, *MCP_CLIENT, *ONLY_MIGRATE]) == []
     assert loads("beat", ["sessions_app.models", "agents_app.registry", "celery.beat"]) == ["celery.beat"]
+
+
+@pytest.mark.parametrize("role", ["web", "worker"])
+def test_no_role_loads_what_libraries_only_import_because_it_is_installed(role: str) -> None:
+    """A role loads only what it serves: DRF and Kombu can do without these."""
+    assert loads(role, FOR_NOBODY) == []
 
 
 @pytest.mark.parametrize("role", ["web", "worker", "beat"])

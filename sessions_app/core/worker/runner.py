@@ -141,9 +141,9 @@ class Run:
         self._terminals: dict[str, _Terminal] = {}
         """The terminals of running calls, by call id."""
         self._recording_edits = asyncio.Lock()
-        self._failure: ProviderError | None = None
+        self._failures: list[ProviderError] = []
         """The provider's error, if it failed."""
-        self._plan = planning.make(loaded, self._choices, pool, claimed, self._provider_failed)
+        self._plan = planning.make(loaded, self._choices, pool, claimed, _recorder(self._failures))
 
     async def drive(self) -> None:
         """Run until the turn ends or waits.
@@ -169,7 +169,7 @@ class Run:
         owner, tenant = loaded.session_public_id, self.claimed.tenant
         found = await session_tools.discover(loaded.spec, loaded.options, owner, client_tools, tenant)
         loaded.spec, loaded.own_tools = found.spec, found.own
-        self._plan = planning.make(loaded, self._choices, self._pool, self.claimed, self._provider_failed)
+        self._plan = planning.make(loaded, self._choices, self._pool, self.claimed, _recorder(self._failures))
 
     def notify_answers(self) -> None:
         """A client may have answered a call or a form."""
@@ -184,10 +184,6 @@ class Run:
     def hand_over(self) -> None:
         """Put the turn back into the queue at the next commit point, because this worker is stopping."""
         self._hand_over = True
-
-    def _provider_failed(self, error: ProviderError) -> None:
-        log.warning("provider_failed fault=%s: %s", error.fault, error.detail)
-        self._failure = error
 
     async def _database(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call ``fn`` in a thread of the tenant's share. It is repeated after an outage, so its writes have to be idempotent."""
@@ -611,10 +607,10 @@ class Run:
             "duration_ms": lasted,
         }
         failure = None
-        if self._failure is not None:
-            failure = failures.facts(self._failure, self._plan.full_model)
+        if self._failures:
+            failure = failures.facts(self._failures[-1], self._plan.full_model)
             if error == failures.FAILED:
-                error = failures.code_of(self._failure, self._loaded.spec, self._loaded.options)
+                error = failures.code_of(self._failures[-1], self._loaded.spec, self._loaded.options)
         if reason == "error":
             happening = Happening(Kind.TURN_FAILED, {**payload, "error": error})
         else:
@@ -625,3 +621,17 @@ class Run:
     async def end(self, reason: EndReason, error: str = "") -> None:
         happening, how = self._ending(reason, error)
         await self._commit_end([happening], [history.turn_ended(self.claimed.turn_id, self.claimed.fence, how)])
+
+
+def _recorder(found: list[ProviderError]) -> Callable[[ProviderError], None]:
+    """Logs a provider's failures and collects them.
+
+    No method of the run, which the plan would refer to: with such a circle, a run that has ended, its messages included, stays
+    in memory until the garbage collector looks.
+    """
+
+    def failed(error: ProviderError) -> None:
+        log.warning("provider_failed fault=%s: %s", error.fault, error.detail)
+        found.append(error)
+
+    return failed

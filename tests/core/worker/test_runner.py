@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +16,7 @@ from agents_app.spec import AgentSpec
 from sessions_app.core import turns
 from sessions_app.core.records import clients, stored_messages
 from sessions_app.core.sessions import connections
+from sessions_app.core.worker.runner import Run
 from sessions_app.core.worker.worker import Worker
 from sessions_app.models import Session, ToolCall
 from tests.core import tools
@@ -150,3 +154,31 @@ def test_a_provider_that_fails_after_its_first_words_ends_the_turn_with_facts_fo
     ((_, payload),) = events(session, "turn_failed")
     assert payload["error"] == "provider_failed"
     assert "failure" not in payload
+
+
+def test_a_run_that_has_ended_does_not_wait_for_the_garbage_collector(
+    alice: World, start_worker: Callable[[], Worker], model: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run has a whole conversation; in a circle of references hundreds of them would stay in memory."""
+    ended = threading.Event()
+    runs: list[weakref.ref[Run]] = []
+    drive = Run.drive
+
+    async def driven(run: Run) -> None:
+        runs.append(weakref.ref(run, lambda _: ended.set()))
+        await drive(run)
+
+    monkeypatch.setattr(Run, "drive", driven)
+    start_worker()
+    # Without a turn before it, what the first one imports and remembers could have it too.
+    wait_for_state(alice.say(alice.session(), model.script([text("warm")])), "done")
+    ended.clear()
+    gc.disable()
+    try:
+        session = alice.session(tools=ADD_ONE)
+        script = model.script([text("a"), call("add_one", {"n": 1}, id="c1")], [thinking("b"), text("c"), usage(1, 1)])
+        wait_for_state(alice.say(session, script), "done")
+        assert ended.wait(30), "the run is still there"
+        assert runs[-1]() is None
+    finally:
+        gc.enable()

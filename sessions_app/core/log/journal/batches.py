@@ -61,7 +61,6 @@ class Member:
 
     def __init__(self, batches: _Batches) -> None:
         loop = asyncio.get_running_loop()
-        self.substitute = Substitute(self)
         call = loop_calls.current()
         assert call is not None
         self.owner, self.assumptions = call.owner, call.assumptions

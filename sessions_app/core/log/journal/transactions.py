@@ -195,7 +195,8 @@ def _in_batch() -> Iterator[Transaction]:
     call = loop_calls.current()
     assert call is not None
     member = batches.new_member()
-    call.local[loop_connections.SUBSTITUTE] = member.substitute
+    # The member does not refer to it: what circles would stay in memory until the garbage collector looks.
+    call.local[loop_connections.SUBSTITUTE] = batches.Substitute(member)
     try:
         yield tx
         if not tx._events:

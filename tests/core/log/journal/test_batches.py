@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from contextvars import copy_context
@@ -174,6 +176,31 @@ async def test_requests_at_the_same_time_share_a_transaction(ann: Client, ben: C
     for answer in answers[:6]:
         read = await in_db(journal.read_session, *(await in_db(place_of, answer)))
         assert answer.start in [event.seq for event in read.events if event.kind == "turn_started"]
+
+
+async def test_a_request_in_a_batch_leaves_nothing_for_the_garbage_collector(
+    ann: Client, seen: Batches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sessions = (await warm(ann, sessions=3))[0]
+    members: list[weakref.ref[batches.Member]] = []
+    gone = asyncio.Semaphore(0)
+    make = batches.new_member
+
+    def noted() -> batches.Member:
+        member = make()
+        members.append(weakref.ref(member, lambda _: gone.release()))
+        return member
+
+    monkeypatch.setattr(batches, "new_member", noted)
+    gc.disable()
+    try:
+        assert kinds_of(await asyncio.gather(*map(ann.say, sessions))) == ["Accepted"] * 3
+        async with asyncio.timeout(20):
+            for _ in members:
+                await gone.acquire()
+        assert len(members) == 3
+    finally:
+        gc.enable()
 
 
 def place_of(accepted: turns.Accepted) -> tuple[int, int, int]:
