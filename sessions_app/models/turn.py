@@ -99,6 +99,7 @@ class Turn(models.Model):
             ),
             models.Index(fields=["worker"], condition=models.Q(state="running"), name="turn_of_worker"),
             models.Index(fields=["session", "id"], name="turn_of_session"),
+            models.Index(fields=["tenant", "-id"], condition=models.Q(state="error"), name="turn_failed"),
             # One more entry at a turn's end, for the figures (docs/decisions/0075).
             models.Index(fields=["ended_at"], condition=models.Q(ended_at__isnull=False), name="turn_ended"),
         ]

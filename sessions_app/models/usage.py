@@ -25,11 +25,15 @@ class Measure(models.TextChoices):
 class UsageEntry(models.Model):
     """One change of usage, written in the transaction of the change. Entries are inserted and added to totals, never updated."""
 
-    tenant_id = models.BigIntegerField(db_index=True)
+    tenant_id = models.BigIntegerField()
     key_id = models.BigIntegerField(default=0)
     measure = models.CharField(max_length=8, choices=Measure.choices)
     day = models.DateField(help_text="The day in UTC for what is counted by the day, else the first of 1970.")
     amount = models.BigIntegerField()
+
+    class Meta:
+        # With the key, which is a session's number for a part of the entries: a claim reads those of its session only.
+        indexes = [models.Index(fields=["tenant_id", "key_id"], name="usage_entries_of_key")]
 
     def __str__(self) -> str:
         return f"{self.measure} {self.amount:+d}"

@@ -16,7 +16,7 @@ from sessions_app.models import LIVE_STATES, ApiKey, Session, Turn, TurnState
 
 IDLE = "idle"
 STATES = (*(state.value for state in LIVE_STATES), IDLE, TurnState.ERROR.value)
-"""Of the live turn; ``idle``: no turn is live; ``error``: the newest turn ended with an error."""
+"""Of the live turn; ``idle``: none is live; ``error``: the newest turn failed, among the tenant's last 500 failures."""
 _MATCHES, _KEYS = 500, 50
 
 
@@ -92,6 +92,9 @@ def _in_state(rows: QuerySet[Session], tenant: int, state: str) -> QuerySet[Sess
         return rows.exclude(pk__in=live.values("session"))
     if state == TurnState.ERROR:
         newest = Turn.objects.filter(session=OuterRef("pk")).order_by("-pk").values("state")[:1]
+        # Of the newest failures, which have an index: all sessions of the tenant would be looked at otherwise.
+        failed = Turn.objects.filter(tenant_id=tenant, state=TurnState.ERROR).order_by("-pk").values_list("session", flat=True)
+        rows = rows.filter(pk__in=set(failed[:_MATCHES]))
         return rows.alias(last=Subquery(newest, output_field=CharField())).filter(last=TurnState.ERROR)
     # The live turns are few: they lead to their sessions.
     return rows.filter(pk__in=live.filter(state=state).values("session")) if state in LIVE_STATES else rows

@@ -22,11 +22,12 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from sessions_app.admin import paging
+from sessions_app.console.urls import urlpatterns
 from sessions_app.core.base import raw_sql
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.sessions import entries, listing
-from sessions_app.core.tenancy import keys
-from sessions_app.models import ApiKey, AuditRecord, Session, Tenant
+from sessions_app.core.tenancy import keys, members
+from sessions_app.models import ApiKey, AuditRecord, Role, Session, Tenant
 from tests.faces.admin import million
 
 log = logging.getLogger(__name__)
@@ -182,6 +183,7 @@ def test_no_list_filter_or_search_reads_a_large_table(
         if (deeper := _deep(model, query, got[0])) is not None:
             faults += reads.faults_of(f"{model} {deeper}", partial(eve.get, address, deeper))
     faults += _of_clients(reads, filled)
+    faults += _of_members(reads, filled)
     assert not faults, "\n".join(faults)
 
 
@@ -199,8 +201,39 @@ def _of_clients(reads: Reads, tenant: Tenant) -> list[str]:
         for _ in range(2):
             after = pages[-1].next if pages else None
             found += reads.faults_of(f"AAP {agents} {after}", partial(_append, pages, caller, after))
+        found += reads.faults_of(f"AHP 1.0 {agents}", partial(entries.page, caller, 100, None))
         found += reads.faults_of(f"AHP {agents}", partial(entries.listed, caller), MOST_BLOCKS_OF_AHP)
     assert ApiKey.objects.count() > 20_000
+    return found
+
+
+_OF_CONSOLE: Mapping[str, list[dict[str, str]]] = {
+    "sessions": [
+        {},
+        {"before": "500000"},
+        *({"words": words} for words in ("hello", "rare777")),
+        *({"id": start} for start in ("sess_c4ca42", "sess_none")),
+        *({"agent": agent} for agent in ("agent1", f"agent{million.AGENTS}", "none")),
+        *({"key": key} for key in ("ah_00000077", "ah_none")),
+        *({"state": state} for state in ("running", "idle", "waiting", "error")),
+        *({name: day} for name in ("since", "until") for day in ("2000-01-01", "2100-01-01")),
+    ]
+}
+
+
+def _of_members(reads: Reads, tenant: Tenant) -> list[str]:
+    """The console's pages of the tenant with a tenth of all rows."""
+    ann = User.objects.create_user("ann")
+    members.add(tenant, ann, Role.OWNER, actor="tests")
+    client, found = Client(), []
+    client.force_login(ann)
+    for page in urlpatterns:
+        if page.pattern.converters.keys() == {"slug"} and not (page.name or "new").startswith(("new", "invite")):
+            address = reverse(f"console:{page.name}", args=[tenant.slug])
+            for query in _OF_CONSOLE.get(page.name or "", [{}]):
+                got: list[Any] = []
+                found += reads.faults_of(f"{address} {query}", partial(_get, got, client, address, query))
+                assert got[0].status_code in (200, 405), address
     return found
 
 
