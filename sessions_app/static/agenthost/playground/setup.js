@@ -148,7 +148,7 @@ export class Setup {
           ...common,
           type: "password",
           autocomplete: "new-password",
-          placeholder: isSet ? "*** (set; cannot be shown)" : "not set: the operator's default",
+          placeholder: isSet ? "*** (set; cannot be shown)" : "not set",
           oninput: (event) => (event.target.value ? set(event.target.value) : this.#changed.delete(option.name)),
         }),
         isSet && make("button", { type: "button", class: "button quiet small", onclick: () => (set(""), this.#values.delete(option.name), this.#showOptions()) }, "Use the default"),
