@@ -43,6 +43,7 @@ def test_a_refused_message_comes_back_to_be_sent_again(
     person.say("Keep me.")
     person.sees(said, "#problem")
     assert person.page.run("document.querySelector('#message').value") == "Keep me."
+    assert person.text("#status") == ""
     shown = "document.querySelectorAll('#entries .user').length"
     person.page.wait_for(f"{shown} === {before} && !document.querySelector('#send').disabled")
 

@@ -91,6 +91,7 @@ function problem(text) {
 
 // Show an error, with what the person can do about it.
 function failed(error) {
+  say("");
   if (error instanceof SignedOut) {
     const next = encodeURIComponent(location.pathname + location.hash);
     return replace(at("problem"), make("p", { class: "error", role: "alert" }, "You are signed out. ", make("a", { href: `/accounts/login/?next=${next}` }, "Sign in again"), " to go on; what runs continues."));
@@ -100,7 +101,9 @@ function failed(error) {
     if (error.status === 404) return problem("This session does not exist any more. Begin a new one.");
     if (error.status === 409) return problem("A turn is running in this session already. Wait for its end, or stop it.");
     if (error.status === 403 && !window.isSecureContext) return problem("The server refuses the token: browsers report where a request comes from only over TLS or on localhost. Open this page with https.");
-    return problem([error.message, ...(error.problem.errors ?? []).map((each) => `${each.pointer}: ${each.detail}`)].filter((text, place, all) => all.indexOf(text) === place).join(" "));
+    // The detail says the first of the errors already.
+    const more = (error.problem.errors ?? []).filter((each) => !error.message.includes(each.detail));
+    return problem([error.message, ...more.map((each) => `${each.pointer}: ${each.detail}`)].join(" "));
   }
   problem(error.message);
 }
