@@ -16,7 +16,7 @@ from sessions_app.aap.views import Endpoint, caller_of, json_answer, no_content
 from sessions_app.core import turns
 from sessions_app.core.base.caller import KEYS, Limits
 from sessions_app.core.base.errors import Fault, InvalidInput, KeyNotFound
-from sessions_app.core.tenancy import key_management, keys, quotas
+from sessions_app.core.tenancy import api_audit, key_management, keys, quotas
 from sessions_app.models import ApiKey, Tenant
 
 _A_PAGE = 50
@@ -39,9 +39,8 @@ class _Endpoint(Endpoint):
         return keys.find(caller_of(request).tenant, int(key))
 
     def by(self, request: Request) -> dict[str, str]:
-        """The actor of audit records."""
-        scope: Any = getattr(request._request, "scope", {})
-        return {"actor": f"key:{caller_of(request).key_prefix}…", "address": scope.get("agenthost", {}).get("address", "")}
+        """The actor and address of audit records."""
+        return api_audit.by(caller_of(request))
 
 
 class Keys(_Endpoint):

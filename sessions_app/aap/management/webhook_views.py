@@ -16,7 +16,7 @@ from sessions_app.aap.views import Endpoint, caller_of, json_answer, no_content
 from sessions_app.core.base.caller import WEBHOOKS
 from sessions_app.core.base.content import Faults
 from sessions_app.core.base.shapes import Shape, members
-from sessions_app.core.tenancy import quotas, webhooks
+from sessions_app.core.tenancy import api_audit, quotas, webhooks
 from sessions_app.models import DeliveryState, Webhook, WebhookDelivery
 
 
@@ -35,9 +35,8 @@ class _Endpoint(Endpoint):
         return webhooks.find(self.tenant(request), webhook)
 
     def by(self, request: Request) -> dict[str, str]:
-        """The actor of audit records."""
-        scope: Any = getattr(request._request, "scope", {})
-        return {"actor": f"key:{caller_of(request).key_prefix}…", "address": scope.get("agenthost", {}).get("address", "")}
+        """The actor and address of audit records."""
+        return api_audit.by(caller_of(request))
 
 
 class Webhooks(_Endpoint):

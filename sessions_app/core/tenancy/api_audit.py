@@ -37,6 +37,11 @@ def actor_of(caller: Caller) -> str:
     return f"key:{caller.key_prefix}"
 
 
+def by(caller: Caller) -> dict[str, str]:
+    """The actor and address of a record, as arguments of functions that write one."""
+    return {"actor": actor_of(caller), "address": client_address.current.get()}
+
+
 def read(caller: Caller, action: Action, target: str) -> None:
     """Record that the caller reads something, at most once an hour. Call it before the content is read."""
     if not settings.AGENTHOST_AUDIT_API_READS:
