@@ -47,12 +47,24 @@ document.addEventListener("DOMContentLoaded", () => {
   };
   for (const part of document.querySelectorAll("[data-reload]")) setTimeout(reload, 1000 * part.dataset.reload, part);
 
+  // Lists that are wider than a phone are scrolled with the keyboard too.
+  for (const list of document.querySelectorAll("#changelist .results")) {
+    list.tabIndex = 0;
+    list.setAttribute("role", "region");
+    list.setAttribute("aria-label", "List");
+  }
+
   const talk = document.querySelector("[data-live]");
   if (talk) follow(talk);
 
   // This page is the response to a POST. Reloading it would issue another key, so its address becomes that of the list.
   const leaving = document.querySelector("[data-leave-for]");
   if (leaving) history.replaceState(null, "", leaving.dataset.leaveFor);
+});
+
+// Django makes these symbols with a label and without a role.
+window.addEventListener("load", () => {
+  for (const symbol of document.querySelectorAll(".help-tooltip[aria-label]")) symbol.setAttribute("role", "img");
 });
 
 // Show what happens in a session while its page is open. The server sends whole turns as HTML that it has made safe, and the

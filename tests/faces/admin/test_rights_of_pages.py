@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.contrib.contenttypes.models import ContentType
 from django.test import Client
-from django.urls import NoReverseMatch, URLPattern, URLResolver, get_resolver, reverse
+from django.urls import reverse
 
 from sessions_app.core.log import journal
 from sessions_app.core.tenancy import keys
@@ -28,6 +28,7 @@ from sessions_app.models import (
     Workspace,
 )
 from tests.faces.admin.conversations import START, make_session, make_tenant, make_turn, say
+from tests.faces.admin.pages import address, patterns
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -35,15 +36,6 @@ HIDDEN = "zebra-corp"
 ROLES = ("superuser", "operator", "reading", "auditor", "limited", "foreign", "member", "nobody")
 """``operator`` and ``auditor`` may not read transcripts, ``reading`` is an operator who may; ``limited``: the same, of the tenant
 of the rows alone; ``foreign``: of another tenant; ``member``: owner of the tenant, no staff."""
-
-
-def patterns(of: Any = None, inside: bool = False) -> Iterator[str]:
-    """The names of all pages below /admin/."""
-    for each in get_resolver().url_patterns if of is None else of:
-        if isinstance(each, URLResolver):
-            yield from patterns(each.url_patterns, inside or each.namespace == "admin")
-        elif isinstance(each, URLPattern) and inside and each.name is not None:
-            yield each.name
 
 
 @pytest.fixture
@@ -165,16 +157,6 @@ PAGES: Mapping[str, str] = {
 ELSEWHERE = frozenset({"login", "logout", "password_change", "app_list", "view_on_site"})
 """Sign-in, which other tests cover; Django's list of an application, and its redirect to a row's own page, tested below."""
 _STATUS = {"2": 200, "3": 403, "4": 404, "5": 405, "i": 302}
-
-
-def address(name: str, rows: Mapping[str, Any]) -> str:
-    """Where the page is, of the tenant's row."""
-    model = next((model for model in rows if f"_{model}_" in name), None)
-    try:
-        return reverse(f"admin:{name}")
-    except NoReverseMatch:
-        assert model is not None
-        return reverse(f"admin:{name}", args=(rows[model].pk,))
 
 
 def seen(answer: Any) -> tuple[int, str]:
