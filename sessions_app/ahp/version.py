@@ -127,6 +127,9 @@ class Projection(Protocol):
     def rejection(self, event: Event, /) -> str | None:
         """The refusal of a dispatched action, for the client that sent it; None if it was sent in another version."""
 
+    def echo(self, event: Event, /) -> str | None:
+        """An accepted action, for the connection that sent it and is not subscribed; None if the version has no such echoes."""
+
 
 class SummaryNotifications(Protocol):
     """Encodes changes to the list of sessions as whole frames, which are not numbered and never replayed."""

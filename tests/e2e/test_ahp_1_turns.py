@@ -92,6 +92,8 @@ async def test_a_call_is_confirmed_by_a_client_that_follows_only_the_session(
             {"type": "chat/toolCallConfirmed", "turnId": turn, "toolCallId": call, "approved": True, "confirmed": "user-action"},
             entry["chat"],
         )
+        echo = await third.echo(seq)
+        assert (echo["channel"], echo["action"]["type"]) == (chat, "chat/toolCallConfirmed")
         ended = await asker.turn_ended(chat, turn)
         assert (calls_of(ended)[0]["status"], text_of(ended)) == ("completed", "done")
         await third.until(lambda: "inputNeeded" not in third.state(uri))

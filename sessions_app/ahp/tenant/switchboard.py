@@ -26,7 +26,7 @@ from sessions_app.ahp.transport.outbox import Unsent
 from sessions_app.core.base import database, journal_keys
 from sessions_app.core.base.byte_budget import ANSWERS
 from sessions_app.core.base.caller import Sight
-from sessions_app.core.base.events import Kind
+from sessions_app.core.base.events import STREAM_KINDS, Kind
 from sessions_app.core.log import feed
 from sessions_app.core.log.feed import TenantFollower
 from sessions_app.core.log.journal.types import Event
@@ -181,11 +181,16 @@ class Switchboard:
         if event.session == root_key(self.tenant):
             self._deliver_tenants_own(event)
             return
+        sender = self._sender(event)
         for version, channels in self._subscribers.get(event.session, {}).items():
             for channel, envelope in version.projection.envelopes(event, channels.keys()):
                 text = _action(envelope)
                 for connection in channels[channel]:
                     _send(connection, event.seq, channel, text)
+                    if connection is sender:
+                        sender = None
+        if sender is not None and (echo := sender.version.projection.echo(event)) is not None:
+            _send(sender, event.seq, None, _action(echo))
         if event.kind == Kind.TERMINAL_CLAIMED:
             self._unsubscribe_blind(event)
         if event.kind in (Kind.SESSION_DELETED, Kind.TERMINAL_DISPOSED):
@@ -194,6 +199,13 @@ class Switchboard:
         if self._counts and event.kind in (Kind.SESSION_CREATED, Kind.SESSION_DELETED):
             self._count(event)
         self._notifications.take(event)
+
+    def _sender(self, event: Event) -> Connection | None:
+        """The connection here that dispatched the action, in versions in which it gets the echo also without a subscription."""
+        if event.kind in STREAM_KINDS or '"connection"' not in event.data:
+            return None
+        origin = exact_json.loads(event.data).get("origin")
+        return self._connections.get(origin.get("connection", "")) if isinstance(origin, dict) else None
 
     def _deliver_tenants_own(self, event: Event) -> None:
         """Events of the root, and refusals, each of which is addressed to one connection."""

@@ -52,7 +52,7 @@ class Dispatched:
     def origin(self) -> dict[str, Any]:
         """The action as stored in events."""
         sent = {"client": self.client, "seq": self.seq, "protocol": self.protocol, "said": dict(self.action)}
-        return sent if self.channel is None else {**sent, "channel": self.channel}
+        return sent if self.channel is None else {**sent, "channel": self.channel, "connection": self.connection}
 
     @property
     def digest(self) -> str:

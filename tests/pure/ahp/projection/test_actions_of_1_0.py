@@ -198,3 +198,21 @@ def test_the_roots_actions_say_that_no_agent_needs_a_sign_in() -> None:
     assert envelope["action"]["agents"][0]["protectedResources"] == []
     count = Projection(Face("1")).root_envelope(Event(13, -1, Kind.ACTIVE_SESSIONS_CHANGED, '{"count":4}'), EVERYTHING)
     assert exact_json.loads(str(count))["action"] == {"type": "root/activeSessionsChanged", "activeSessions": 4}
+
+
+@pytest.mark.rule("V207", "V315")
+def test_an_echo_for_a_sender_that_is_not_subscribed_is_on_the_channel_that_it_used() -> None:
+    said = {"type": "chat/draftChanged"}
+    projection, chat = Projection(Face("0.9")), f"ahp-chat:/sess_{'a' * 20}"
+    drafted = Event(12, 7, Kind.DRAFT_CHANGED, exact_json.dumps({"draft": None, "origin": _origin(PROTOCOL, said, chat)}))
+    echo = exact_json.loads(str(projection.echo(drafted)))
+    assert v0_9.envelope_faults(echo) == []
+    assert (echo["channel"], echo["action"], echo["origin"]) == (chat, said, {"clientId": "me", "clientSeq": 3})
+    title = {"type": "session/titleChanged", "title": "Log"}
+    for spelled, session in ((chat_uri("echo:/one"), "echo:/one"), (chat, f"ahp-session:/sess_{'a' * 20}"), (URI, URI)):
+        renamed = Event(
+            12, 7, Kind.TITLE_CHANGED, exact_json.dumps({"title": "Log", "origin": _origin(PROTOCOL, title, spelled)})
+        )
+        assert exact_json.loads(str(projection.echo(renamed)))["channel"] == session
+    older = Event(12, 7, Kind.DRAFT_CHANGED, exact_json.dumps({"draft": None, "origin": _origin("ahp/0.1", said, chat)}))
+    assert projection.echo(older) is None

@@ -124,6 +124,11 @@ def rejection(event: Event) -> str | None:
     return jsonrpc.encode(envelope)
 
 
+def echo(_event: Event) -> str | None:
+    """Only subscribers get echoes (R82)."""
+    return None
+
+
 def _origin(origin: Payload) -> dict[str, Any]:
     return {"clientId": origin["client"], "clientSeq": origin["seq"]}
 
