@@ -336,7 +336,7 @@ def test_a_missing_module_inside_a_tools_module_is_told_apart(
     (tmp_path / "shouting_tools.py").write_text("raise SystemExit('secret words')\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     (fault,) = faults(BARE + TOOL + 'python = "harbour_tools:f"')
-    assert "importing it raised ModuleNotFoundError" in fault
+    assert "it needs the module no_such_dependency, which is not installed" in fault
     (fault,) = faults(BARE + TOOL + 'python = "shouting_tools:f"')
     assert "SystemExit" in fault
     assert "secret words" not in fault
