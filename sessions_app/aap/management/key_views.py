@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.http import HttpResponse
@@ -61,12 +61,14 @@ class Keys(_Endpoint):
         caller = caller_of(request)
         wanted: types.NewKey = read(request, types.NEW_KEY, types.NewKey)
         key_management.require_scopes(caller, wanted["scopes"])
+        expires_at = _time(wanted.get("expiresAt"))
+        key_management.require_end(caller, expires_at)
         try:
             issued = keys.issue(
                 Tenant.objects.get(pk=caller.tenant),
                 name=wanted["name"],
                 scopes=wanted["scopes"],
-                expires_at=_time(wanted.get("expiresAt")),
+                expires_at=expires_at,
                 allowed_agents=wanted.get("agents"),
                 limits=_limits(Limits(), wanted.get("limits", {})),
                 **self.by(request),
@@ -102,6 +104,7 @@ class Rotation(_Endpoint):
         row = self.found(request, key)
         wanted: types.KeyRotation = read(request, types.KEY_ROTATION, types.KeyRotation, required=False)
         key_management.require_scopes(caller_of(request), keys.shown_scopes(row))
+        key_management.require_end(caller_of(request), keys.end_after_rotation(row, datetime.now(UTC)))
         overlap = timedelta(seconds=wanted.get("overlapSeconds", _OVERLAP))
         return _with_key(keys.rotate(row, overlap, **self.by(request)), 200)
 

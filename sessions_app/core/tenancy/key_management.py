@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from datetime import datetime
 
 from sessions_app.core.base.caller import KEYS, NO_LIMITS, Caller
 from sessions_app.core.base.errors import NotPossible, ScopeMissing
+from sessions_app.models import ApiKey
 
 
 def require(caller: Caller) -> None:
@@ -20,3 +22,13 @@ def require_scopes(caller: Caller, scopes: Collection[str]) -> None:
     for scope in scopes:
         if not caller.may(scope):
             raise ScopeMissing(scope)
+
+
+def require_end(caller: Caller, expires_at: datetime | None) -> None:
+    """NotPossible for a new key that would be valid longer than the caller's own. None: it never expires."""
+    own = ApiKey.objects.values_list("expires_at", flat=True).get(pk=caller.key)
+    if own is not None and (expires_at is None or expires_at > own):
+        raise NotPossible(
+            f"a key that expires makes and rotates only keys that expire no later than itself, at {own:%Y-%m-%dT%H:%M:%SZ}; "
+            "use a key without expiry, or the console"
+        )

@@ -223,6 +223,11 @@ def expire(key: ApiKey, *, actor: str, address: str = "") -> bool:
     return True
 
 
+def end_after_rotation(key: ApiKey, now: datetime) -> datetime | None:
+    """When the key that replaces this one expires: it has the same lifetime."""
+    return None if key.expires_at is None else now + (key.expires_at - key.created_at)
+
+
 def rotate(key: ApiKey, overlap: timedelta, *, actor: str, address: str = "") -> Issued:
     """Issue a key with the same rights and lifetime as the old one, which expires after ``overlap``.
 
@@ -238,12 +243,11 @@ def rotate(key: ApiKey, overlap: timedelta, *, actor: str, address: str = "") ->
             raise InvalidInput([Fault(("key",), "a revoked key cannot be rotated; issue a new one")])
         if old.expires_at is not None and old.expires_at <= now:
             raise InvalidInput([Fault(("key",), "an expired key cannot be rotated; issue a new one")])
-        lifetime = None if old.expires_at is None else old.expires_at - old.created_at
         issued = _create(
             old.tenant,
             old.name,
             old.scopes,
-            None if lifetime is None else now + lifetime,
+            end_after_rotation(old, now),
             old.allowed_agents,
             quotas.columns(quotas.own_limits(old)),
             rotated_from=old,

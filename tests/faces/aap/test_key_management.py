@@ -48,6 +48,20 @@ def test_a_key_is_made_shown_limited_rotated_and_revoked(alice: Person) -> None:
     assert found == ["key_issued", "key_changed", "key_rotated", "key_issued", "key_revoked"]
 
 
+def test_a_key_that_expires_makes_and_rotates_only_keys_that_end_no_later(alice: Person) -> None:
+    ends = datetime.now(UTC) + timedelta(days=3)
+    raw = make(alice, scopes=["*"], expiresAt=ends.isoformat(timespec="seconds"))
+    manager, later, sooner = Person(raw["key"]), (ends + timedelta(days=1)).isoformat(), (ends - timedelta(days=1)).isoformat()
+    body = {"name": "more", "scopes": ["meta:read"]}
+    for expires in ({}, {"expiresAt": None}, {"expiresAt": later}):
+        assert "no later than itself" in problem(api(manager).post("/keys", {**body, **expires}), 409)["detail"]
+    made = make(manager, expiresAt=sooner)
+    for_ever = make(alice)
+    for key in (for_ever, raw):
+        problem(api(manager).post(f"/keys/{key['id']}/rotate"), 409)
+    assert api(manager).post(f"/keys/{made['id']}/rotate").status_code == 200
+
+
 def test_a_key_never_makes_one_that_may_do_more(alice: Person) -> None:
     manager = Person(key_of("alice", scopes=["keys", "meta:read"]))
     assert make(manager, scopes=["meta:read"])["scopes"] == ["meta:read"]
