@@ -93,7 +93,7 @@ def page(request: HttpRequest) -> HttpResponse:
     context = {
         **admin.site.each_context(request),
         "title": "Agents",
-        "file": _file(),
+        "file": "" if settings.AGENTHOST_AGENTS_FILE is None else str(settings.AGENTHOST_AGENTS_FILE),
         "fault": fault,
         "agents": _views(specs),
         "processes": processes,
@@ -129,13 +129,8 @@ def check(request: HttpRequest) -> HttpResponse:
     return HttpResponseRedirect(reverse("admin:agents"))
 
 
-def _file() -> str:
-    found: Path | None = settings.AGENTHOST_AGENTS_FILE
-    return str(registry.BUILTIN_FILE if found is None else found)
-
-
 def _views(specs: list[AgentSpec]) -> list[AgentView]:
-    lines = loader.lines_of_agents(Path(_file()))
+    lines = loader.lines_of_agents(Path(settings.AGENTHOST_AGENTS_FILE or registry.BUILTIN_FILE))
     if not specs:
         return []
     described = list(registry.described())

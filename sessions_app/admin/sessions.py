@@ -31,6 +31,8 @@ _SEARCH_SECONDS = 5.0
 _CANCELLED = "57014"
 """The SQLSTATE of a statement that took too long."""
 _MATCHES, _KEYS = 500, 50
+_TENANTS_SEARCHED = 50
+"""Staff of more tenants search the newest matches of all of them together, as others do."""
 
 
 def _live_turns() -> QuerySet[Turn]:
@@ -60,7 +62,8 @@ class SessionFilters(FilterForm):
                 return rows.filter(agent_name=value)
             case "words":
                 readable = rights.of_staff(account(self.request), Right.READ_TRANSCRIPTS, rows)
-                return readable.filter(pk__in=_with_words(value, self.given.get("tenant")))
+                of = account(self.request).staff_tenants
+                return readable.filter(pk__in=_with_words(value, self.given.get("tenant"), of))
             case "key":
                 keys = ApiKey.objects.filter(prefix__startswith=value[:16]).values_list("pk", flat=True)
                 return rows.filter(created_by_id__in=list(keys[:_KEYS]))
@@ -88,13 +91,20 @@ def _session_of_turn(turn: str, tenant: str) -> int | None:
         return next(iter(rows.values_list("session_id", flat=True)[:1]), None)
 
 
-def _with_words(text: str, tenant: str | None) -> list[int]:
-    """The sessions with the newest matches, which are as many as a list of them is useful."""
+def _with_words(text: str, tenant: str | None, limited_to: frozenset[int] | None) -> list[int]:
+    """The sessions with the newest matches, which are as many as a list of them is useful.
+
+    ``limited_to``: the tenants of staff that see no others. They are searched one by one, so that the matches of other tenants,
+    however many there are, do not displace theirs.
+    """
     number = None if tenant is None else Tenant.objects.filter(slug=tenant).values_list("pk", flat=True).first()
     terms = search_index.terms(text)
     if not terms or (tenant is not None and number is None):
         return []
-    return [match.session for match in search_index.matches(terms, number, None, _MATCHES)]
+    of = [number] if number is not None or limited_to is None or len(limited_to) > _TENANTS_SEARCHED else sorted(limited_to)
+    found = [match for each in of for match in search_index.matches(terms, each, None, _MATCHES)]
+    found.sort(key=lambda match: match.row, reverse=True)
+    return [match.session for match in found[:_MATCHES]]
 
 
 @admin.register(Session)

@@ -9,6 +9,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from sessions_app.admin import sessions
+from sessions_app.core.records import search_index
 from sessions_app.core.tenancy import audit, audit_chain, invitations, keys
 from sessions_app.models import ApiKey, AuditRecord, ModelUse, Session, Staff, StaffRole, Tenant
 from tests.faces.admin.conversations import make_session, make_tenant, make_turn, say
@@ -100,6 +102,21 @@ def test_no_page_or_action_of_another_tenant_can_be_told_from_a_missing_one(limi
     hidden.refresh_from_db()
     assert (key.revoked_at, hidden.suspended_at) == (None, None)
     assert AuditRecord.objects.count() == before
+
+
+def test_matches_of_other_tenants_do_not_displace_ones_own_in_a_search_for_words(
+    limited: Client, shown: Tenant, hidden: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "_MATCHES", 2)
+    own = Session.objects.get(tenant=shown)
+    search_index.index_session(own.pk)
+    for number in range(3):
+        session = make_session(hidden, public_id=f"sess_of_others_{number}")
+        say(session, "user", "words", make_turn(session))
+        search_index.index_session(session.pk)
+    page = html(limited.get(url("session", "changelist"), {"words": "words"}))
+    assert own.public_id in page
+    assert "sess_of_others" not in page
 
 
 def test_limited_staff_create_no_tenants_and_see_no_records_of_the_server(limited: Client) -> None:
