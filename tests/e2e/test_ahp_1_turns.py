@@ -9,9 +9,9 @@ import pytest
 
 from sessions_app.ahp.client.client import Disconnected
 from sessions_app.ahp.client.version import ClientVersion
-from tests.e2e.ahp_mirror import ROOT, STARTED, V0_9, V1_0, Mirror, mirroring
+from tests.e2e.ahp_mirror import ROOT, STARTED, V0_9, V1_0, Mirror, chat_uri, mirroring
 from tests.e2e.ahp_watcher import url_of, watching
-from tests.e2e.client import Client as ClientOfAAP
+from tests.e2e.client import Client as Application
 from tests.e2e.server import Server
 from tests.e2e.test_ahp_steering import QUESTIONS
 from tests.e2e.test_ahp_turns import SIGNAL
@@ -234,36 +234,81 @@ async def test_a_client_that_is_cut_off_in_a_turn_folds_what_it_missed(
             await check_all(client, channels=(ROOT, uri, chat))
 
 
-@pytest.mark.rule("V1", "V305", "V400", "V402", "V415", "V416")
-async def test_three_versions_of_ahp_and_an_application_follow_one_session(
-    server: Server, model: ModelServer, alice: ClientOfAAP
+@pytest.mark.rule("V1", "V43", "V54", "V98", "V154", "V305", "V400", "V402", "V415", "V416")
+async def test_three_versions_of_ahp_and_an_application_use_one_session(
+    server: Server, model: ModelServer, alice: Application
 ) -> None:
     url, key = url_of(server), server.keys.alice
+    public_id = alice.create({"name": "pilot", "tools": [{"name": "tide_table"}]})
+    uri, old_uri = f"ahp-session:/{public_id}", f"pilot:/{public_id}"
+    chat = chat_uri(uri)
     async with (
         mirroring(url, key, "one") as one,
         mirroring(url, key, "nine", version=V0_9) as nine,
         watching(server, key, "old") as old,
     ):
-        uri, chat = await one.create("pilot")
-        await nine.subscribe(uri)
-        await nine.subscribe(chat)
-        await old.subscribe(uri)
+        for client in (one, nine):
+            await client.subscribe(uri)
+            await client.subscribe(chat)
+        await old.subscribe(old_uri)
         prompt = model.script([steps.text("see"), steps.call("tide_table", {"harbour": "Bree"})], [steps.text("done")])
         turn = await nine.start(chat, prompt)
         entry = await one.needed(uri, "toolConfirmation")
-        call = entry["toolCall"]["toolCallId"]
-        confirm = {"type": "session/toolCallConfirmed", "session": uri, "turnId": turn, "toolCallId": call}
-        await old.echo(await old.dispatch({**confirm, "approved": True, "confirmed": "user-action"}))
+        # Two clients answer at once: the first counts, and the other is rejected.
+        confirm = {"turnId": turn, "toolCallId": entry["toolCall"]["toolCallId"], "approved": True, "confirmed": "user-action"}
+        by_old = {"type": "session/toolCallConfirmed", "session": old_uri, **confirm}
+        by_one = {"type": "chat/toolCallConfirmed", **confirm}
+        first, second = await asyncio.gather(old.dispatch(by_old), one.dispatch(by_one, chat))
+        echoes = await asyncio.gather(old.echo(first, 60), one.echo(second, 60))
+        assert ["rejectionReason" in each for each in echoes].count(True) == 1
         await asyncio.gather(one.turn_ended(chat, turn), nine.turn_ended(chat, turn))
-        await old.until(lambda: old.state(uri)["turns"], 60)
+        words = model.script([steps.thinking("so"), steps.text("from", " the", " application")])
+        outcome = await asyncio.to_thread(alice.turn, public_id, words)
+        assert outcome.text == "from the application"
+        last = await one.until(lambda: one.state(chat)["turns"][1:], 60)
+        assert last[0]["message"] == {"text": words, "origin": {"kind": "user"}}
+        await nine.until(lambda: nine.state(chat)["turns"][1:], 60)
+        await old.until(lambda: old.state(old_uri)["turns"][1:], 60)
         for client in (one, nine):
             await client.until(lambda client=client: client.state(uri)["chats"][0]["status"] & 31 == 1)  # type: ignore[misc]
-        await check_all(one, nine, channels=(uri, chat))
-        await old.check(uri)
+        await check_all(one, nine, channels=(ROOT, uri, chat))
+        await old.check(old_uri)
         numbers = [
-            [each["serverSeq"] for each in client.seen if each["action"]["type"].endswith("/delta")]
+            [each["serverSeq"] for each in client.seen if each["action"]["type"].endswith(("/delta", "/turnStarted"))]
             for client in (one, nine, old)
         ]
         assert numbers[0] == numbers[1] == numbers[2] != []
-        kinds = {"chat/isReadChanged", "chat/isArchivedChanged"}
-        assert not kinds & set(nine.types(chat))
+        added = {"chat/isReadChanged", "chat/isArchivedChanged"}
+        assert not added & set(nine.types(chat))
+
+
+@pytest.mark.rule("V180", "V184", "V185", "V205")
+async def test_each_of_two_clients_runs_its_own_tools(server: Server, model: ModelServer) -> None:
+    url, key = url_of(server), server.keys.alice
+    other_tool = {**SIGNAL, "name": "lower"}
+    prompt = model.script([steps.call("signal", {"flag": "Q"}), steps.call("lower", {"flag": "Q"})], [steps.text("both")])
+    async with (
+        mirroring(url, key, "hoister", version=V0_9) as hoister,
+        mirroring(url, key, "lowerer") as lowerer,
+    ):
+        uri, chat = await hoister.create()
+        await lowerer.subscribe(uri)
+        await lowerer.subscribe(chat)
+        # Both have a tool named signal: it is run by the client that joined first.
+        for client, tools in ((hoister, [SIGNAL]), (lowerer, [SIGNAL, other_tool])):
+            await client.act(uri, "session/activeClientSet", activeClient={"clientId": client.client_id, "tools": tools})
+        turn = await lowerer.start(chat, prompt)
+        await lowerer.until(lambda: len(lowerer.state(uri).get("inputNeeded", [])) == 2, 60)
+        owners = {each["toolCall"]["toolName"]: each["clientId"] for each in lowerer.state(uri)["inputNeeded"]}
+        assert owners == {"signal": "hoister", "lower": "lowerer"}
+        for entry in list(lowerer.state(uri)["inputNeeded"]):
+            result = {"success": True, "pastTenseMessage": "Done"}
+            done = {"turnId": turn, "toolCallId": entry["toolCall"]["toolCallId"], "result": result}
+            owner, stranger = (hoister, lowerer) if entry["clientId"] == "hoister" else (lowerer, hoister)
+            assert await stranger.refused(chat, "chat/toolCallComplete", **done)
+            await owner.act(chat, "chat/toolCallComplete", **done)
+        assert text_of(await hoister.turn_ended(chat, turn)) == "both"
+        await lowerer.turn_ended(chat, turn)
+        for client in (hoister, lowerer):
+            await client.until(lambda client=client: client.state(uri)["chats"][0]["status"] & 31 == 1)  # type: ignore[misc]
+        await check_all(hoister, lowerer, channels=(uri, chat))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tomllib
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -15,6 +16,7 @@ from sessions_app.ahp.versions.for_clients import ALL, V0_1
 from sessions_app.core.base import database
 from tests.e2e.ahp_mirror import ROOT, V0_9, V1_0, Mirror, chat_uri, mirroring
 from tests.e2e.ahp_watcher import Watcher
+from tests.paths import ROOT as REPOSITORY
 from tests.pure.ahp.test_offers import CASES
 from tests.sample_tenants import SampleTenants, make_session
 
@@ -56,7 +58,7 @@ async def test_each_offer_gets_its_version_or_its_error(host: str, sample: Sampl
         await client.close()
 
 
-@pytest.mark.rule("V11", "V12", "V15", "V18", "V60", "V61")
+@pytest.mark.rule("V11", "V12", "V15", "V18", "V60", "V61", "V322")
 @both
 async def test_the_handshake_names_the_server_and_shows_the_root(
     host: str, sample: SampleTenants, version: ClientVersion
@@ -70,7 +72,8 @@ async def test_the_handshake_names_the_server_and_shows_the_root(
     assert await client.code_of("initialize", **wrong) == -32602
     result = await client.initialize(ROOT, "ahp-session:/nope", ROOT)
     assert result["protocolVersion"] == version.offers[0]
-    assert result["serverInfo"]["name"] == "Agenthost"
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    assert result["serverInfo"] == {"name": "Agenthost", "version": project["version"]}
     assert [each["resource"] for each in result["snapshots"]] == [ROOT]
     assert set(result) == {"protocolVersion", "serverSeq", "snapshots", "serverInfo"}
     state = client.state(ROOT)
@@ -311,6 +314,8 @@ async def test_a_turn_is_started_as_its_client_says_or_not_at_all(
         assert state["modifiedAt"] == "2026-01-01T10:00:01.500Z"
         session = await client.check(uri)
         assert session["chats"][0]["modifiedAt"] == state["modifiedAt"]
+        listed = (await client.request("listSessions", {}))["items"][0]
+        assert listed["modifiedAt"] == state["modifiedAt"]
         assert client.types(uri)[-1] == "session/chatUpdated"
         assert await client.refused(chat, "chat/turnStarted", **good)
 
@@ -382,7 +387,7 @@ async def test_a_client_joins_with_its_tools_and_plugins_and_leaves(
         await watcher.check(uri)
 
 
-@pytest.mark.rule("V82", "V87", "V88", "V220", "V223", "V320", "V321", "V323", "V336")
+@pytest.mark.rule("V36", "V40", "V82", "V87", "V88", "V220", "V223", "V320", "V321", "V323", "V336")
 @both
 async def test_what_is_left_out_gets_its_error(host: str, sample: SampleTenants, version: ClientVersion) -> None:
     async with mirroring(host, sample.alice.key, "asker", version=version) as client:
@@ -394,6 +399,12 @@ async def test_what_is_left_out_gets_its_error(host: str, sample: SampleTenants,
             assert await client.code_of(method, channel=ROOT) == -32601, method
         for channel in ("ahp-terminal:/a", "ahp-resource-watch:/a", "ahp-changeset:/a", "ahp-automations://", "ahp-otlp:a"):
             assert await client.code_of("subscribe", channel=channel) == -32008, channel
+        for method in ("listSessions", "resolveSessionConfig", "ping"):
+            # About the root, whether it is named or not; and about nothing else.
+            await client.request(method, {"provider": "echo"} if method == "resolveSessionConfig" else {})
+            assert await client.code_of(method, channel="ahp-session:/a", provider="echo") == -32602, method
+        for method in ("disposeSession", "createChat", "fetchTurns"):
+            assert await client.code_of(method, chat="ahp-chat:/a") == -32602, method
         assert await client.code_of("authenticate", channel=ROOT, resource="https://a/b", token="t") == -32602
         schema = (await client.request("resolveSessionConfig", {"channel": ROOT, "provider": "echo"}))["schema"]
         assert "approval" in schema["properties"]

@@ -33,6 +33,10 @@ def not_found(what: str = "channel") -> RPCError:
     return RPCError(Code.NOT_FOUND, f"There is no such {what}.")
 
 
+def unknown_client() -> RPCError:
+    return RPCError(Code.NOT_FOUND, "This client is unknown, or was away for too long; begin with initialize.")
+
+
 TABLE: Mapping[type[errors.DomainError], Callable[[Any], RPCError]] = {
     **v0_1.TABLE,
     errors.ContentNotFound: lambda _error: not_found("content"),

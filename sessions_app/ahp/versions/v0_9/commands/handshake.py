@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tomllib
 from functools import cache
-from importlib import metadata
 from typing import TYPE_CHECKING, Any
+
+from django.conf import settings
 
 from sessions_app.ahp.version import PositionedResult
 from sessions_app.ahp.versions.v0_1.commands import handshake as v0_1
@@ -17,10 +19,9 @@ if TYPE_CHECKING:
 
 @cache
 def _version() -> str:
-    try:
-        return metadata.version("agenthost")
-    except metadata.PackageNotFoundError:
-        return "0"
+    """This server's release. Servers run from a checkout, which is not installed as a package."""
+    project = tomllib.loads((settings.BASE_DIR / "pyproject.toml").read_text())["project"]
+    return str(project["version"])
 
 
 async def initialize(connection: Connection, params: Any) -> PositionedResult:
@@ -33,7 +34,7 @@ async def initialize(connection: Connection, params: Any) -> PositionedResult:
 async def reconnect(connection: Connection, params: Any) -> PositionedResult:
     if not connection.is_remembered:
         # Nobody knows which version the client speaks: it begins anew, on the same connection.
-        raise errors.not_found("client: begin with initialize").about(params["clientId"])
+        raise errors.unknown_client().about(params["clientId"])
     if params["lastSeenServerSeq"] <= 0:
         # The client has seen nothing. Other numbers are from after the release that began to serve these versions, so all
         # events since have what their actions need.

@@ -28,7 +28,7 @@ def summary_of(entry: SessionEntry, face: Face) -> dict[str, Any]:
         **_metadata(entry),
         "activity": entry.activity or "",
         "createdAt": times.text_of(entry.created_at),
-        "modifiedAt": times.text_of(entry.modified_at),
+        "modifiedAt": entry.chat_modified_at,
     }
     if face.family == "1":
         chat = chats.summary_of(entry, uri, face)
