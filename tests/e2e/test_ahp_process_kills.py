@@ -1,4 +1,4 @@
-"""AHP 0.1: processes that are killed or restarted, and clients that disconnect. Starts its own servers."""
+"""AHP: processes that are killed or restarted, and clients that disconnect. Starts its own servers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pytest
 from sessions_app.ahp.client.client import Client, Disconnected
 from sessions_app.ahp.versions.v0_1.wire.state import ROOT
 from tests.e2e import server as servers
+from tests.e2e.ahp_mirror import V0_9, V1_0, Mirror, mirroring
 from tests.e2e.ahp_steps import (
     call_action,
     create_session,
@@ -74,7 +75,7 @@ def pinging(request: pytest.FixtureRequest, tmp_path: Path, model: ModelServer) 
         yield one
 
 
-async def back_at(client: Watcher, server: Server, index: int) -> str:
+async def back_at(client: Client, server: Server, index: int) -> str:
     """Reconnected, wherever that is now."""
     client.url = url_of(server, index)
     async with asyncio.timeout(60):
@@ -205,6 +206,64 @@ async def test_open_questions_survive_a_restart_of_all_processes(mortal: Server,
         )
         assert text_of(await wait_for_end(one, form, turns[0])) == "sailed"
         assert text_of(await wait_for_end(one, call, turns[1])) == "roped"
+
+
+@pytest.mark.rule("V1", "V21", "V24", "V54", "V56", "V300", "V303", "R384")
+@pytest.mark.parametrize("of_each", [3, pytest.param(13, marks=pytest.mark.slow)])
+async def test_clients_of_three_versions_fold_the_same_through_kills_of_all_processes(
+    mortal: Server, model: ModelServer, of_each: int
+) -> None:
+    """In the middle of a text, and while a call waits for a person."""
+    url, key = url_of(mortal), mortal.keys.alice
+    streaming = model.script([steps.text(*"abcdef"), steps.gate("killed"), steps.text(*"ghi")])
+    asking = model.script([steps.call("order_rope", {"metres": 4})], [steps.text("roped")])
+    async with AsyncExitStack() as stack:
+        talker = await stack.enter_async_context(mirroring(url, key, "talker"))
+        uri, chat = await talker.create("pilot")
+        newer: list[Mirror] = [talker]
+        older: list[Watcher] = []
+        for number in range(of_each):
+            for version in (V0_9, V1_0):
+                name = f"{number}-{version.offers[0]}"
+                newer.append(await stack.enter_async_context(mirroring(url, key, name, version=version)))
+                await asyncio.gather(newer[-1].subscribe(uri), newer[-1].subscribe(chat))
+            older.append(await stack.enter_async_context(watching(mortal, key, f"{number}-old")))
+            await older[-1].subscribe(uri)
+        everybody: list[Client] = [*newer, *older]
+
+        async def survive() -> None:
+            await asyncio.to_thread(mortal.kill)
+            await asyncio.gather(*(client.ended() for client in everybody))
+            await asyncio.to_thread(mortal.start)
+            came_back = await asyncio.gather(*(back_at(client, mortal, len(mortal.webs) - 1) for client in everybody))
+            assert set(came_back) == {"replay"}
+
+        async def settle(turn: str, state: str, activity: int) -> None:
+            for mirror in newer:
+                assert (await mirror.turn_ended(chat, turn))["state"] == state
+                await mirror.until(lambda one=mirror: one.state(uri)["chats"][0]["status"] & 31 == activity)  # type: ignore[misc]
+            for watcher in older:
+                assert (await wait_for_end(watcher, uri, turn))["state"] == state
+
+        turn = await talker.start(chat, streaming)
+        for mirror in newer:
+            await mirror.until(lambda one=mirror: text_of(one.state(chat).get("activeTurn", {"responseParts": []})) == "abcdef")  # type: ignore[misc]
+        await survive()
+        model.open_gate("killed")
+        # Text that was already sent cannot be generated again.
+        await settle(turn, "error", 2)
+        turn = await talker.start(chat, asking)
+        entries = await asyncio.gather(*(mirror.needed(uri, "toolConfirmation") for mirror in newer))
+        await survive()
+        confirm = {"turnId": turn, "toolCallId": entries[0]["toolCall"]["toolCallId"]}
+        await newer[-1].act(chat, "chat/toolCallConfirmed", **confirm, approved=True, confirmed="user-action")
+        await settle(turn, "complete", 1)
+        for mirror in newer:
+            assert "inputNeeded" not in mirror.state(uri)
+            await mirror.check(uri)
+            await mirror.check(chat)
+        for watcher in older:
+            await watcher.check(uri)
 
 
 @pytest.mark.rule("R188", "R189", "R48")
