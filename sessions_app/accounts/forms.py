@@ -8,12 +8,15 @@ from allauth.account.forms import ChangePasswordForm as _ChangePasswordForm
 from allauth.account.forms import LoginForm as _LoginForm
 from allauth.account.forms import ReauthenticateForm as _ReauthenticateForm
 from allauth.core import context
+from allauth.mfa.adapter import get_adapter
 from allauth.mfa.base.forms import AuthenticateForm as _AuthenticateForm
 from allauth.mfa.base.forms import ReauthenticateForm as _MFAReauthenticateForm
+from allauth.mfa.models import Authenticator
 from django import forms
 from django.contrib.auth.forms import UserCreationForm
 from django.contrib.auth.models import User
 
+from sessions_app.accounts import second_factor
 from sessions_app.accounts.sign_in import guarded
 
 if TYPE_CHECKING:
@@ -37,10 +40,14 @@ class _GuardedCode:
     """A code of a second factor, or a recovery code. Wrong ones count as failed sign-ins."""
 
     user: User
+    authenticator: Authenticator
 
     def clean_code(self) -> str:
         with guarded(context.request, self.user, "wrong code"):
-            return str(super().clean_code())  # type: ignore[misc]
+            code = str(super().clean_code())  # type: ignore[misc]
+            if not second_factor.take_code(self.authenticator, code):
+                raise get_adapter().validation_error("incorrect_code")
+            return code
 
 
 class AuthenticateForm(_GuardedCode, _AuthenticateForm):  # type: ignore[misc]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from allauth.core.internal.cryptokit import normalize_user_code
 from allauth.mfa.models import Authenticator
+from allauth.mfa.totp.internal.auth import format_hotp_value, hotp_value, yield_hotp_counters_from_time
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.conf import settings
 from django.contrib import messages
@@ -35,6 +37,32 @@ def may_remove(authenticator: Authenticator) -> bool:
         return True
     others = Authenticator.objects.filter(user_id=authenticator.user_id, type__in=_FACTORS).exclude(pk=authenticator.pk)
     return bool(others.exists())
+
+
+_LAST = "last_counter"
+
+
+def take_code(authenticator: Authenticator, code: str) -> bool:
+    """Whether this valid code was not used before, on any web process; from now on it was, and so were all older ones.
+
+    django-allauth remembers used codes in the memory of one process. Codes of other kinds are not changed.
+    """
+    if authenticator.type != Authenticator.Type.TOTP:
+        return True
+    secret = second_factor_secrets.unseal(authenticator.data["secret"])
+    typed = normalize_user_code(code)
+    fits = [each for each in yield_hotp_counters_from_time() if format_hotp_value(hotp_value(secret, each)) == typed]
+    for _ in range(_TRIES):
+        data = Authenticator.objects.filter(pk=authenticator.pk).values_list("data", flat=True).first()
+        if data is None or not fits or max(fits) <= data.get(_LAST, 0):
+            return False
+        # Only if no other process has changed it meanwhile.
+        if Authenticator.objects.filter(pk=authenticator.pk, data=data).update(data={**data, _LAST: max(fits)}):
+            return True
+    return False
+
+
+_TRIES = 3
 
 
 def reseal() -> tuple[int, int]:

@@ -9,6 +9,7 @@ import pytest
 from allauth.mfa.models import Authenticator
 from allauth.mfa.totp.internal.auth import TOTP, format_hotp_value, hotp_value
 from django.contrib.auth.models import User
+from django.core.cache import cache
 from django.core.management import call_command
 from django.test import Client
 from django.urls import get_resolver, reverse
@@ -106,6 +107,26 @@ def test_a_second_factor_is_asked_and_its_wrong_codes_count_as_failures(ann: Use
     call_command("axes_reset_username", "ann", verbosity=0)
     assert client.post("/accounts/2fa/authenticate/", {"code": code()})["Location"] == "/console/"
     assert AuditRecord.objects.filter(action="signed_in", detail="password, totp").exists()
+
+
+def test_a_code_of_a_second_factor_works_once_on_all_webs(ann: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    TOTP.activate(ann, SECRET)
+    # The code stays the same while the test runs.
+    now = time.time()
+    monkeypatch.setattr("allauth.mfa.totp.internal.auth.time.time", lambda: now)
+    typed, clients = code(), [Client(REMOTE_ADDR=f"192.0.2.{number}") for number in (1, 2)]
+    for client in clients:
+        sign_in(client)
+    assert clients[0].post("/accounts/2fa/authenticate/", {"code": typed})["Location"] == "/console/"
+    # Another process has its own memory.
+    cache.clear()
+    refused = clients[1].post("/accounts/2fa/authenticate/", {"code": typed})
+    assert refused.status_code == 200
+    assert clients[1].get("/console/").status_code == 302
+    before = str(format_hotp_value(hotp_value(SECRET, int(now) // 30 - 1)))
+    assert clients[1].post("/accounts/2fa/authenticate/", {"code": before}).status_code == 200
+    after = str(format_hotp_value(hotp_value(SECRET, int(now) // 30 + 1)))
+    assert clients[1].post("/accounts/2fa/authenticate/", {"code": after})["Location"] == "/console/"
 
 
 def test_secrets_of_second_factors_are_sealed_in_the_database_and_again_with_a_new_key(ann: User, settings: Settings) -> None:
