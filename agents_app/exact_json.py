@@ -16,6 +16,8 @@ from decimal import Decimal
 from itertools import accumulate
 from typing import Any, Literal, NoReturn
 
+import orjson
+
 
 class NotJSON(ValueError):
     """The text is not strict JSON."""
@@ -76,6 +78,13 @@ def loads_plain(text: str | bytes) -> Any:
 
 
 def _loads(text: str | bytes, decoder: json.JSONDecoder) -> Any:
+    if text[:1] in ('"', b'"'):
+        # Most messages of a conversation are one text, which a run reads again at each turn. It has no number that could change.
+        try:
+            return orjson.loads(text)
+        except orjson.JSONDecodeError:
+            # For example half of a surrogate pair, which is an error only for this parser.
+            pass
     try:
         return decoder.decode(text if isinstance(text, str) else text.decode(json.detect_encoding(text), "surrogatepass"))
     except NotJSON:

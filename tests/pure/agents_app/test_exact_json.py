@@ -143,3 +143,19 @@ def test_a_long_list_is_not_encoded_at_once(monkeypatch: pytest.MonkeyPatch) -> 
     parts = [{"type": "text", "text": "x" * 1000}] * 500
     assert len(exact_json.dumps_in_pieces({"messages": [{"role": "user", "content": parts}] * 60})) > 30_000_000
     assert longest < 2_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['"a"', '"\\ud83d"', '"\\ud83d\\ude00 \\u0000"', '"\ud800"', '"a\nb"', '"a', '"a" b', '"a" \n', '"\\x"', '""', '"é\u2028"'],
+)
+def test_a_text_alone_is_read_as_the_standard_library_reads_it(text: str) -> None:
+    try:
+        expected = json.loads(text)
+    except ValueError:
+        with pytest.raises(exact_json.NotJSON):
+            exact_json.loads(text)
+        return
+    assert exact_json.loads(text) == expected
+    assert exact_json.loads(text.encode("utf-8", "surrogatepass")) == expected
+    assert exact_json.loads(text.encode("utf-16-le", "surrogatepass")) == expected

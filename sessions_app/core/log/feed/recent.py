@@ -49,9 +49,10 @@ class Recent:
             for announcement, size in kept:
                 self._append(announcement, size)
 
-    def of(self, session: int) -> list[SessionItem]:
-        """All received items of the session after ``since``; the first may begin before it."""
-        return list(self._items.get(session, ()))
+    def of(self, session: int, after: int) -> list[SessionItem]:
+        """All received items of the session with events after ``since`` and ``after``; the first may begin before it."""
+        # The order is that of arrival, so none can be told by its place.
+        return [item for item in self._items.get(session, ()) if item.events and item.events[-1].seq > after]
 
     def _append(self, announcement: Announcement, size: int) -> None:
         self._announcements.append((announcement, size))

@@ -98,7 +98,7 @@ class TenantFeed:
         """Start a reader from the recent announcements; False if they do not cover its position, so it must read."""
         if self._order is None or self._at_a_gap or reader.delivered < self._recent.since:
             return False
-        reader.begin(self._recent.of(reader.session), self._order.position)
+        reader.begin(self._recent.of(reader.session, reader.delivered), self._order.position)
         return True
 
     def close(self) -> None:

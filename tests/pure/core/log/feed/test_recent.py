@@ -16,8 +16,8 @@ def announcement(before: int, upto: int, session: int = 1, size: int = 10) -> An
     return Announcement(1, before, upto, [SessionItem(session, before, events)])
 
 
-def remembered(recent: Recent, session: int = 1) -> list[int]:
-    return [event.seq for item in recent.of(session) for event in item.events]
+def remembered(recent: Recent, session: int = 1, after: int = 0) -> list[int]:
+    return [event.seq for item in recent.of(session, after) for event in item.events]
 
 
 def test_what_was_heard_is_remembered_by_session() -> None:
@@ -25,6 +25,14 @@ def test_what_was_heard_is_remembered_by_session() -> None:
     recent.add(announcement(10, 12))
     recent.add(announcement(12, 13, session=2))
     assert (remembered(recent), remembered(recent, 2), recent.since) == ([11, 12], [13], 10)
+
+
+def test_a_reader_gets_only_what_reaches_beyond_its_position_however_it_came() -> None:
+    recent = Recent(10)
+    for before, upto in ((10, 12), (16, 18), (12, 14), (14, 16), (18, 20)):
+        recent.add(announcement(before, upto))
+    assert remembered(recent, after=15) == [17, 18, 15, 16, 19, 20]
+    assert remembered(recent, after=20) == []
 
 
 def test_what_was_before_its_time_is_not_taken() -> None:
@@ -53,7 +61,7 @@ def test_everything_behind_its_beginning_is_there_however_it_came(seed: int) -> 
         recent.add(each)
         heard |= {event.seq for item in each.items for event in item.events}
         assert {seq for seq in heard if seq > recent.since} <= set(remembered(recent))
-        assert sum(len(event.data) for item in recent.of(1) for event in item.events) <= 20_000
+        assert sum(len(event.data) for item in recent.of(1, 0) for event in item.events) <= 20_000
 
 
 @pytest.mark.parametrize("seed", range(20))
