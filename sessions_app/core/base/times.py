@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-LONGEST_MS = 10**15
-"""A longer duration is cut to this; added to a time it is beyond the calendar, and the time stays."""
+LONGEST_MS = 10**12
+"""A longer duration is cut to this, some 30 years: added to a time of these centuries it gives a time."""
 
 
 def text_of(at: datetime) -> str:

@@ -207,7 +207,8 @@ def _chat_modified(row: Session, turn: Turn | None) -> str:
     """Truncating the history does not change it."""
     if turn is None:
         return times.text_of(row.created_at)
-    if turn.began is None:
+    if turn.began is None and turn.duration_ms is None:
         # Of an earlier release.
         return times.text_of(turn.ended_at or turn.created_at)
-    return turn.began if turn.duration_ms is None else times.after(turn.began, turn.duration_ms)
+    began = turn.began or times.text_of(turn.created_at)
+    return began if turn.duration_ms is None else times.after(began, turn.duration_ms)

@@ -155,7 +155,10 @@ class Page:
 
 
 def read(caller: Caller, session: Session, turns: int = 200) -> SessionState:
-    """The session with its newest ended turns. SessionNotFound if it was deleted meanwhile."""
+    """The session with its newest ended turns. SessionNotFound if it was deleted meanwhile.
+
+    ``turns`` 0: without all turns, also the live one.
+    """
     api_audit.read(caller, Action.TRANSCRIPT_READ, f"session {session.public_id}")
     with journal.snapshot():
         seq, _ = journal.counter_and_sessions(caller.tenant)
@@ -181,13 +184,13 @@ def _state(caller: Caller, session: Session, seq: int, turns: int) -> SessionSta
         raise SessionNotFound
     spec = agent_listings.of(caller.tenant).specs.get(session.agent_name)
     enabled = session_settings.settings_of(session).enabled
-    ended = _ended(session, None, turns)
+    ended = _ended(session, None, turns) if turns else Page([], older=False)
     live = Turn.objects.filter(session=session, state__in=LIVE_STATES).first()
     pending = list(PendingMessage.objects.filter(session=session).defer("files").order_by("position", "pk"))
     waiting = [{"id": row.message_id, "message": exact_json.loads(row.message), "kind": row.kind} for row in pending]
     active = [clients.entry_of(row).document() for row in clients.active_ones(session.pk)]
     customizations = Session.objects.values_list("customizations", flat=True).get(pk=session.pk)
-    views = None if live is None else _views(session, [live])[0]
+    views = None if live is None or not turns else _views(session, [live])[0]
     return SessionState(
         seq=seq,
         summary=summary,

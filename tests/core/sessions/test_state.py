@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from sessions_app.core import turns
+from sessions_app.core.base import byte_budget
 from sessions_app.core.base.errors import SessionNotFound, TurnUnknown
 from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.log import journal
@@ -41,6 +42,21 @@ def test_the_state_names_the_last_event_that_it_includes(alice: World) -> None:
     after = state.read(alice.caller, session)
     *_, last = journal.read_session(session.tenant_id, session.pk, before.seq, limit=10).events
     assert (after.seq, after.summary.title) == (last.seq, "Another title")
+
+
+def test_a_state_without_turns_has_all_else_however_long_the_history(
+    alice: World, start_worker: Any, model: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(byte_budget, "LEAST_RESERVED", 0)
+    start_worker()
+    session = make(alice)
+    start(alice, session, model.script([text("one")]))
+    ends(session, "t1")
+    start(alice, session, model.script([call("add_one", {"n": 1})]), "t2")
+    ends(session, "t2", "waiting")
+    shown = state.read(alice.caller, session, 0)
+    assert (shown.turns, shown.live, shown.summary.state) == ([], None, "waiting")
+    assert [entry["kind"] for entry in shown.attention] == ["confirmation"]
 
 
 def test_a_deleted_session_has_no_state_and_no_turns(alice: World) -> None:

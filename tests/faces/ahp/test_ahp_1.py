@@ -286,6 +286,11 @@ async def test_a_turn_is_started_as_its_client_says_or_not_at_all(
             {"startedAt": None},
             {"startedAt": "yesterday"},
             {"startedAt": "2026-01-01T10:00:00"},
+            # Clients add the duration to it: the end would be no time.
+            {"startedAt": "9999-12-31T23:59:59.999Z"},
+            {"startedAt": "0001-01-01T00:00:00+10:00"},
+            {"startedAt": "2026-W01-1T00:00:00Z"},
+            {"startedAt": "2026-02-30T00:00:00Z"},
             {"message": {**message, "origin": {"kind": "agent"}}},
             {"message": {**message, "model": {"id": "nobodys"}}},
             {"message": {**message, "agent": {"uri": "a:/b"}}},
@@ -318,6 +323,10 @@ async def test_a_turn_is_started_as_its_client_says_or_not_at_all(
         assert listed["modifiedAt"] == state["modifiedAt"]
         assert client.types(uri)[-1] == "session/chatUpdated"
         assert await client.refused(chat, "chat/turnStarted", **good)
+        await client.act(chat, "chat/turnStarted", **{**good, "turnId": "long", "startedAt": "2999-12-31T23:59:59.999+00:00"})
+        cancelled = await client.act(chat, "chat/turnCancelled", turnId="long", duration=1e300)
+        assert cancelled["action"]["duration"] == 10**12
+        assert (await client.check(chat))["modifiedAt"] > "3000"
 
 
 @pytest.mark.rule("V106", "V107", "V212", "V210", "V148")

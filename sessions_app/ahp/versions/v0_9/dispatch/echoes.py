@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from agents_app.exact_json import LongNumber
 from sessions_app.ahp.versions.v0_1.dispatch.echoes import echo_of as echo_of_0_1
 from sessions_app.ahp.versions.v0_1.projection import values
 from sessions_app.ahp.versions.v0_9.messages import shown
 from sessions_app.ahp.versions.v0_9.plugins import entry_of
-
-LONGEST_MS = 10**15
+from sessions_app.core.base import times
+from sessions_app.core.base.shapes import Number
 
 
 def _client(client: Mapping[str, Any]) -> dict[str, Any]:
@@ -31,9 +32,10 @@ def _result(result: Mapping[str, Any]) -> Any:
     return echo_of_0_1({"type": "session/toolCallComplete", "result": result})["result"]
 
 
-def duration_of(milliseconds: float) -> int:
-    """As it is stored: whole milliseconds, not below 0."""
-    return min(max(0, int(milliseconds)), LONGEST_MS)
+def duration_of(milliseconds: Number) -> int:
+    """As it is stored: whole milliseconds, not below 0, at most some 30 years."""
+    given = float(milliseconds.text) if isinstance(milliseconds, LongNumber) else milliseconds
+    return int(min(max(0, given), times.LONGEST_MS))
 
 
 _STORED_FORM: Mapping[tuple[str, str], Callable[[Any], Any]] = {
