@@ -73,8 +73,9 @@ class Position:
 
     @staticmethod
     def of(modified_at: str, row: int) -> Position:
-        """ValueError if it is no time."""
-        if datetime.fromisoformat(modified_at).tzinfo is None:
+        """ValueError if there can be no such position."""
+        at = datetime.fromisoformat(modified_at)
+        if at.tzinfo is None or not 1970 <= at.year < 9999 or not 0 <= row < 2**63:
             raise ValueError(modified_at)
         return Position(modified_at, row)
 

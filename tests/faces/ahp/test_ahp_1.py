@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import tomllib
 from collections.abc import AsyncIterator
 from typing import Any
@@ -13,7 +14,7 @@ from sessions_app.ahp.client.client import Client
 from sessions_app.ahp.client.version import ClientVersion
 from sessions_app.ahp.transport.jsonrpc import RPCError
 from sessions_app.ahp.versions.for_clients import ALL, V0_1
-from sessions_app.core.base import database
+from sessions_app.core.base import database, times
 from tests.e2e.ahp_mirror import ROOT, V0_9, V1_0, Mirror, chat_uri, mirroring
 from tests.e2e.ahp_watcher import Watcher
 from tests.paths import ROOT as REPOSITORY
@@ -151,8 +152,13 @@ async def test_the_list_comes_in_pages_and_ends(host: str, sample: SampleTenants
         for item in page["items"]:
             assert ("chats" in item, "defaultChat" in item) == (version is V1_0, version is V1_0)
             assert item["createdAt"].endswith("Z")
-        for wrong in ({"limit": 0}, {"limit": -1}, {"limit": "2"}, {"cursor": "nonsense"}, {"cursor": "MS8x"}):
-            assert await client.code_of("listSessions", channel=ROOT, **wrong) == -32602
+        family, _, position = base64.urlsafe_b64decode(cursor["cursor"]).decode().partition("/")
+        forged = [f"{'1' if family == '0.9' else '0.9'}/{position}", f"{family}/0001-01-01T00:00:00+00:00/1", f"{family}/x/1"]
+        forged += [f"{family}/2026-01-01T00:00:00+00:00/{'9' * 40}", f"{family}/2026-01-01T00:00:00/1"]
+        cursors = ["nonsense", "ü", *(base64.urlsafe_b64encode(each.encode()).decode() for each in forged)]
+        for wrong in ({"limit": 0}, {"limit": -1}, {"limit": "2"}, *({"cursor": each} for each in cursors)):
+            assert await client.code_of("listSessions", channel=ROOT, **wrong) == -32602, wrong
+        assert len((await client.request("listSessions", {"limit": 10**40}))["items"]) == 5
         assert await client.code_of("listSessions", channel="ahp-session:/0") == -32602
         whole = await client.request("listSessions", {"channel": ROOT, "filter": {}})
         assert len(whole["items"]) == 5
@@ -329,6 +335,50 @@ async def test_a_turn_is_started_as_its_client_says_or_not_at_all(
         assert (await client.check(chat))["modifiedAt"] > "3000"
 
 
+@pytest.mark.rule("V49", "V92", "V144")
+@both
+async def test_odd_values_are_refused_or_cut_and_never_fail_the_host(
+    host: str, sample: SampleTenants, version: ClientVersion, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with mirroring(host, sample.alice.key, "odd", version=version) as client:
+        uri, chat = await client.create()
+        for odd in (
+            "",
+            "\0",
+            "ahp-session:/\0",
+            "ahp-chat://default/",
+            "ahp-chat://default/AAAA",
+            chat_uri(chat),
+            "x" * 5000,
+            "\ud800",
+        ):
+            assert await client.code_of("subscribe", channel=odd) in (-32001, -32008, -32602), odd
+            assert await client.code_of("disposeSession", channel=odd) in (-32001, -32602), odd
+            assert await client.code_of("createChat", channel=uri, chat=odd) == -32602, odd
+            assert await client.code_of("createSession", channel=odd, provider="echo") == -32602, odd
+        for number, (given, kept) in enumerate(((-5, 0), (1.5, 1), (10**40, times.LONGEST_MS), (1e300, times.LONGEST_MS))):
+            turn = await client.start(chat, f"turn {number}")
+            echo = await client.act(chat, "chat/turnCancelled", turnId=turn, duration=given)
+            assert echo["action"]["duration"] == kept
+            await client.check(chat)
+            await client.check(uri)
+        for time in (
+            "9999-12-31T23:59:59.999Z",
+            "0001-01-01T00:00:00+14:00",
+            "2026-01-01T00:00:00.123456789Z",
+            "20260101T000000Z",
+        ):
+            action = {"type": "chat/turnStarted", "turnId": f"at {time}", "startedAt": time}
+            echo = await client.echo(
+                await client.dispatch({**action, "message": {"text": "x", "origin": {"kind": "user"}}}, chat)
+            )
+            if "rejectionReason" not in echo:
+                await client.act(chat, "chat/turnCancelled", turnId=f"at {time}", duration=10)
+            await client.check(chat)
+            await client.check(uri)
+    assert "_failed" not in caplog.text
+
+
 @pytest.mark.rule("V106", "V107", "V212", "V210", "V148")
 @both
 async def test_drafts_pending_messages_and_flags_are_kept(host: str, sample: SampleTenants, version: ClientVersion) -> None:
@@ -481,7 +531,7 @@ async def test_a_client_comes_back_without_naming_its_version(host: str, sample:
             for channel in (ROOT, uri, chat):
                 await back.check(channel)
             await stays.request("disposeSession", {"channel": uri})
-            for last, kind in ((0, "snapshot"), (10**12, "snapshot")):
+            for last, kind in ((0, "snapshot"), (times.LONGEST_MS, "snapshot")):
                 await back.close()
                 back.last_seq = last
                 assert await back.reconnect() == kind

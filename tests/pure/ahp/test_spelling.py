@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sessions_app.ahp.versions.v0_9.spelling import Spelled, chat_uri, fault_of_new, session_uri, spelled
+from sessions_app.ahp.versions.v0_9.spelling import Spelled, chat_uri, fault_of_new, fault_of_new_chat, session_uri, spelled
 
 
 @pytest.mark.parametrize(
@@ -57,3 +57,12 @@ def test_a_uri_of_something_else_is_not_taken_for_a_session(uri: str) -> None:
 @pytest.mark.parametrize("uri", ["ahp-session:/a", "echo:/a", "a://b/c"])
 def test_any_other_uri_may_name_a_session(uri: str) -> None:
     assert fault_of_new(uri) is None
+
+
+@pytest.mark.parametrize(
+    "uri",
+    ["", "plain", "ahp-chat://default/YQ", "AHP-CHAT://default/YQ", "ahp-chat:/sess_1", "echo:/sess_1", "ahp-session:/sess_1"],
+)
+def test_a_chat_is_not_named_like_the_chat_of_another_session(uri: str) -> None:
+    assert fault_of_new_chat(uri) is not None
+    assert fault_of_new_chat("ahp-chat:/mine") is None

@@ -97,7 +97,13 @@ def fault_of_new(uri: str) -> str | None:
 
 
 def fault_of_new_chat(uri: str) -> str | None:
-    """Why a client cannot choose this URI for a chat."""
+    """Why a client cannot choose this URI for a chat. What names the chat of a session by its form is not free."""
     if len(uri) > LONGEST or not uri.isascii():
         return f"has at most {LONGEST:,} ASCII characters"
-    return None if uris.scheme(uri) is not None and uri != _ROOT_OF_0_1 else "must be a URI with a scheme and a path"
+    scheme = uris.scheme(uri)
+    if scheme is None:
+        return "must be a URI with a scheme and a path"
+    other = scheme.lower() in NOT_FOR_SESSIONS - {"ahp-chat"} or uri == _ROOT_OF_0_1
+    if other or uri.lower().startswith(_CHAT_OF) or _BY_ID.fullmatch(uri):
+        return "must not be a URI that names something else"
+    return None
