@@ -156,7 +156,8 @@ async def test_the_list_comes_in_pages_and_ends(host: str, sample: SampleTenants
         forged = [f"{'1' if family == '0.9' else '0.9'}/{position}", f"{family}/0001-01-01T00:00:00+00:00/1", f"{family}/x/1"]
         forged += [f"{family}/2026-01-01T00:00:00+00:00/{'9' * 40}", f"{family}/2026-01-01T00:00:00/1"]
         cursors = ["nonsense", "ü", *(base64.urlsafe_b64encode(each.encode()).decode() for each in forged)]
-        for wrong in ({"limit": 0}, {"limit": -1}, {"limit": "2"}, *({"cursor": each} for each in cursors)):
+        wrongs: list[dict[str, Any]] = [{"limit": 0}, {"limit": -1}, {"limit": "2"}, *({"cursor": each} for each in cursors)]
+        for wrong in wrongs:
             assert await client.code_of("listSessions", channel=ROOT, **wrong) == -32602, wrong
         assert len((await client.request("listSessions", {"limit": 10**40}))["items"]) == 5
         assert await client.code_of("listSessions", channel="ahp-session:/0") == -32602
