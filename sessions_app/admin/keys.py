@@ -154,7 +154,10 @@ class KeyAdmin(OperatorAdmin[ApiKey]):
                 "can_limit": state == "active" and self.may(request, "change"),
                 "successors": list(key.rotated_to.all()),
                 "may_end": self.may(request, "change"),
-                "can_rotate": state == "active" and self.may(request, "add") and self.may(request, "change"),
+                "can_rotate": state == "active"
+                and key.member_id is None
+                and self.may(request, "add")
+                and self.may(request, "change"),
                 "can_revoke": state != "revoked" and self.may(request, "change"),
             },
         )

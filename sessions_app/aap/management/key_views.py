@@ -105,8 +105,10 @@ class Rotation(_Endpoint):
         wanted: types.KeyRotation = read(request, types.KEY_ROTATION, types.KeyRotation, required=False)
         key_management.require_scopes(caller_of(request), keys.shown_scopes(row))
         key_management.require_end(caller_of(request), keys.end_after_rotation(row, datetime.now(UTC)))
-        overlap = timedelta(seconds=wanted.get("overlapSeconds", _OVERLAP))
-        return _with_key(keys.rotate(row, overlap, **self.by(request)), 200)
+        seconds = wanted.get("overlapSeconds", _OVERLAP)
+        if not 0 <= seconds <= types.LONGEST_OVERLAP:
+            raise InvalidInput([Fault(("overlapSeconds",), f"must be from 0 to {types.LONGEST_OVERLAP:,}")])
+        return _with_key(keys.rotate(row, timedelta(seconds=seconds), **self.by(request)), 200)
 
 
 def _limits(before: Limits, wanted: types.Limits) -> Limits:

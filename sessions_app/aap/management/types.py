@@ -104,9 +104,13 @@ class KeyChange(TypedDict):
     limits: Limits
 
 
+LONGEST_OVERLAP = 2_592_000
+"""Seconds."""
+
+
 class KeyRotation(TypedDict):
     overlapSeconds: NotRequired[
-        Annotated[int, "How long the old key still works: a day if left out.", Rule(minimum=0, maximum=2_592_000)]
+        Annotated[int, "How long the old key still works: a day if left out.", Rule(minimum=0, maximum=LONGEST_OVERLAP)]
     ]
 
 

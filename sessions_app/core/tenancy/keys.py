@@ -13,7 +13,7 @@ import re
 import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import DatabaseError, connection, transaction
@@ -36,6 +36,8 @@ PREFIX_LENGTH = 11
 
 _FORM = re.compile(r"ah_[A-Za-z0-9_-]{43}")
 _LAST_USED_SECONDS = 60.0
+_LAST = datetime.max.replace(microsecond=0, tzinfo=UTC)
+"""The last time at which a key can expire."""
 """``last_used_at`` is updated at most this often."""
 
 
@@ -225,7 +227,7 @@ def expire(key: ApiKey, *, actor: str, address: str = "") -> bool:
 
 def end_after_rotation(key: ApiKey, now: datetime) -> datetime | None:
     """When the key that replaces this one expires: it has the same lifetime."""
-    return None if key.expires_at is None else now + (key.expires_at - key.created_at)
+    return None if key.expires_at is None else _after(now, key.expires_at - key.created_at)
 
 
 def rotate(key: ApiKey, overlap: timedelta, *, actor: str, address: str = "") -> Issued:
@@ -243,6 +245,8 @@ def rotate(key: ApiKey, overlap: timedelta, *, actor: str, address: str = "") ->
             raise InvalidInput([Fault(("key",), "a revoked key cannot be rotated; issue a new one")])
         if old.expires_at is not None and old.expires_at <= now:
             raise InvalidInput([Fault(("key",), "an expired key cannot be rotated; issue a new one")])
+        if old.member_id is not None:
+            raise InvalidInput([Fault(("key",), "the key of a member cannot be rotated: nobody has it")])
         issued = _create(
             old.tenant,
             old.name,
@@ -252,7 +256,7 @@ def rotate(key: ApiKey, overlap: timedelta, *, actor: str, address: str = "") ->
             quotas.columns(quotas.own_limits(old)),
             rotated_from=old,
         )
-        ends = now + overlap
+        ends = _after(now, overlap)
         if old.expires_at is None or ends < old.expires_at:
             ApiKey.objects.filter(pk=old.pk).update(expires_at=ends)
         _record(audit.Action.KEY_ROTATED, old, actor, address, f"replaced by {issued.key.prefix}…, overlap {overlap}")
@@ -333,6 +337,11 @@ def _create(
     return Issued(key, raw)
 
 
+def _after(moment: datetime, span: timedelta) -> datetime:
+    """The time after this span; the last time that there is, if it would be later."""
+    return _LAST if span >= _LAST - moment else moment + span
+
+
 def _faults(name: str, scopes: Collection[str], expires_at: datetime | None, allowed_agents: Sequence[str] | None) -> list[Fault]:
     faults = []
     if not name.strip() or len(name) > 200 or "\0" in name:
@@ -345,6 +354,8 @@ def _faults(name: str, scopes: Collection[str], expires_at: datetime | None, all
     )
     if expires_at is not None and expires_at <= timezone.now():
         faults.append(Fault(("expires_at",), "a key must expire in the future"))
+    if expires_at is not None and expires_at > _LAST:
+        faults.append(Fault(("expires_at",), "a key must expire in the year 9999 UTC or before; leave it out for no expiry"))
     if allowed_agents is not None and (not allowed_agents or not all(allowed_agents)):
         faults.append(Fault(("allowed_agents",), "name at least one agent, or leave it out to allow all"))
     return faults

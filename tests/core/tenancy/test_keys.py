@@ -11,6 +11,7 @@ from importlib import import_module
 
 import pytest
 from django.apps import apps
+from django.contrib.auth.models import User
 from django.db import connection, transaction
 from django.utils import timezone
 from hypothesis import given
@@ -344,3 +345,11 @@ def test_holders_of_the_scope_of_one_protocol_get_both_rights_and_the_previous_r
     assert all(keys.authenticate(each.raw).may(scope) for each in issued[:3] for scope in both)
     with pytest.raises(InvalidInput):
         issue(tenant, scopes=["ahp"])
+
+
+def test_the_key_of_a_member_is_not_rotated(tenant: Tenant) -> None:
+    key = issue(tenant).key
+    ApiKey.objects.filter(pk=key.pk).update(member=User.objects.create_user("dana"))
+    with pytest.raises(InvalidInput, match="member"):
+        keys.rotate(key, timedelta(0), actor="t")
+    assert ApiKey.objects.get().expires_at is None

@@ -130,3 +130,22 @@ def test_use_is_reported_by_the_groups_that_are_asked_for(alice: Person, bob: Pe
     problem(api(alice).get("/use?from=2001-01-01"), 422)
     problem(api(Person(key_of("alice", scopes=["sessions:read"]))).get("/use"), 403)
     problem(api(Person(key_of("alice", scopes=["use"], allowed=["pilot"]))).get("/use"), 409)
+
+
+def test_a_key_that_would_expire_after_the_last_year_is_refused(alice: Person) -> None:
+    body = {"name": "x", "scopes": ["meta:read"], "expiresAt": "9999-12-31T23:59:59-14:00"}
+    assert pointers(api(alice).post("/keys", body)) == {"/expiresAt"}
+
+
+def test_a_key_that_expires_at_the_end_of_the_last_year_is_rotated(alice: Person) -> None:
+    path = f"/keys/{make(alice, expiresAt='9999-12-31T23:59:59Z')['id']}"
+    ApiKey.objects.update(created_at=datetime.now(UTC) - timedelta(days=1))
+    assert api(alice).post(f"{path}/rotate").json()["expiresAt"] == "9999-12-31T23:59:59Z"
+
+
+@pytest.mark.parametrize("seconds", [-1, 2_592_001, 10**12, 10**20])
+def test_an_overlap_of_a_rotation_is_at_most_30_days(alice: Person, seconds: int) -> None:
+    made = make(alice)
+    answer = api(alice).post(f"/keys/{made['id']}/rotate", {"overlapSeconds": seconds})
+    assert pointers(answer) == {"/overlapSeconds"}
+    assert api(alice).get(f"/keys/{made['id']}").json()["expiresAt"] is None
