@@ -161,7 +161,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         "Send a test",
         "An event of the type `test`.",
         {202: ("The delivery, which is sent soon.", types.Delivery)},
-        {**_ONE, 409: "The webhook is disabled."},
+        {**_ONE, 409: "The webhook is disabled, or has too many undelivered tests."},
     ),
     ("GET", "/api/webhooks/{webhook}/deliveries"): Operation(
         "listDeliveries",

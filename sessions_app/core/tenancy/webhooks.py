@@ -42,6 +42,8 @@ DISABLED_AFTER = timedelta(days=3)
 """A webhook that has failed for this long is disabled."""
 PENDING_MOST = 10_000
 """Pending deliveries of one webhook. With more, new events are not recorded, and the webhook is disabled."""
+TESTS_MOST = 100
+"""Tests of one webhook that are not delivered yet."""
 _KEPT = timedelta(days=14)
 _LONGEST_URL = 2000
 
@@ -94,7 +96,7 @@ def change(
     """Set all of these. Enabling a disabled webhook begins with what happens from now on."""
     _check(url, types, description)
     with transaction.atomic():
-        locked = Webhook.objects.select_for_update(no_key=True).select_related("tenant").get(pk=row.pk)
+        locked = _locked(row)
         values: dict[str, object] = {"url": url, "types": _in_order(types), "description": description}
         if enabled and locked.disabled_at is not None:
             position = journal.counter_and_sessions(locked.tenant_id)[0]
@@ -103,13 +105,13 @@ def change(
             values |= {"disabled_at": Now(), "disabled_reason": "disabled by its owner"}
         Webhook.objects.filter(pk=row.pk).update(**values)
         _record(audit.Action.WEBHOOK_CHANGED, locked.tenant, locked, actor, address, f"{', '.join(sorted(values))}")
-    return Webhook.objects.get(pk=row.pk)
+        return Webhook.objects.get(pk=row.pk)
 
 
 def rotate(row: Webhook, *, actor: str, address: str = "") -> Made:
     """Give it a new secret. For a day the one before signs as well; older ones do not any more."""
     with transaction.atomic():
-        locked = Webhook.objects.select_for_update(no_key=True).select_related("tenant").get(pk=row.pk)
+        locked = _locked(row)
         WebhookSecret.objects.filter(webhook=locked, expires_at__isnull=False).delete()
         WebhookSecret.objects.filter(webhook=locked).update(expires_at=Now() + OVERLAP)
         secret = _add_secret(locked)
@@ -119,9 +121,17 @@ def rotate(row: Webhook, *, actor: str, address: str = "") -> Made:
 
 def delete(row: Webhook, *, actor: str, address: str = "") -> None:
     with transaction.atomic():
-        tenant = Tenant.objects.get(pk=row.tenant_id)
-        _record(audit.Action.WEBHOOK_DELETED, tenant, row, actor, address)
-        Webhook.objects.filter(pk=row.pk).delete()
+        locked = _locked(row)
+        _record(audit.Action.WEBHOOK_DELETED, locked.tenant, locked, actor, address)
+        locked.delete()
+
+
+def _locked(row: Webhook) -> Webhook:
+    """The webhook, which nobody else changes in this transaction. WebhookNotFound if it has been deleted in the meantime."""
+    found = Webhook.objects.select_for_update(of=("self",), no_key=True).select_related("tenant").filter(pk=row.pk).first()
+    if found is None:
+        raise WebhookNotFound
+    return found
 
 
 def of_tenant(tenant: int) -> list[Webhook]:
@@ -227,29 +237,38 @@ def deliveries(row: Webhook, *, before: int | None = None, most: int = 50) -> li
 
 def repeat(row: Webhook, public_id: str) -> WebhookDelivery:
     """Send a delivery again now, and try for another day. WebhookNotFound if the webhook has none with this id."""
-    if row.disabled_at is not None:
-        raise NotPossible("the webhook is disabled; enable it first")
     rows = WebhookDelivery.objects.filter(webhook=row, public_id=public_id)
     values = {"state": DeliveryState.PENDING, "next_at": Now(), "until": Now() + TRIED_FOR, "claimed_until": None, "attempts": 0}
-    if "\0" in public_id or not rows.update(**values):
-        raise WebhookNotFound
-    return rows.get()
+    with transaction.atomic():
+        _require_enabled(_locked(row))
+        if "\0" in public_id or not rows.update(**values):
+            raise WebhookNotFound
+        return rows.get()
 
 
 def send_test(row: Webhook) -> WebhookDelivery:
-    """Record an event of the type ``test`` for this webhook."""
+    """Record an event of the type ``test`` for this webhook. NotPossible while too many of its tests are not delivered."""
+    event = new_id("evt")
+    with transaction.atomic():
+        locked = _locked(row)
+        _require_enabled(locked)
+        waiting = WebhookDelivery.objects.filter(webhook=locked, type=TEST, state=DeliveryState.PENDING).values("pk")
+        if waiting[TESTS_MOST - 1 : TESTS_MOST].exists():
+            raise NotPossible(f"{TESTS_MOST} tests of this webhook are not delivered yet, which is the limit; wait for them")
+        return WebhookDelivery.objects.create(
+            tenant_id=locked.tenant_id,
+            webhook=locked,
+            public_id=new_id("dlv"),
+            event=event,
+            type=TEST,
+            body=body_of(event, TEST, timezone.now(), {"webhook": locked.public_id}),
+            until=Now() + TRIED_FOR,
+        )
+
+
+def _require_enabled(row: Webhook) -> None:
     if row.disabled_at is not None:
         raise NotPossible("the webhook is disabled; enable it first")
-    event = new_id("evt")
-    return WebhookDelivery.objects.create(
-        tenant_id=row.tenant_id,
-        webhook=row,
-        public_id=new_id("dlv"),
-        event=event,
-        type=TEST,
-        body=body_of(event, TEST, timezone.now(), {"webhook": row.public_id}),
-        until=Now() + TRIED_FOR,
-    )
 
 
 def body_of(event: str, kind: str, at: datetime, data: Mapping[str, object]) -> str:

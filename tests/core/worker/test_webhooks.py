@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -25,7 +26,7 @@ from agents_app.outbound.policy import Policy
 from sessions_app.core import turns
 from sessions_app.core.base import raw_sql
 from sessions_app.core.base.caller import Limits
-from sessions_app.core.base.errors import InvalidInput, NotPossible
+from sessions_app.core.base.errors import InvalidInput, NotPossible, WebhookNotFound
 from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import NewEvent
@@ -35,7 +36,7 @@ from sessions_app.core.tenancy import keys, tenants, usage_entries, webhooks
 from sessions_app.core.tenancy.webhooks import Made
 from sessions_app.core.worker import webhook_sender
 from sessions_app.core.worker.worker import Worker
-from sessions_app.models import DeliveryState, Tenant, Webhook, WebhookDelivery, WebhookSecret
+from sessions_app.models import AuditRecord, DeliveryState, Tenant, Webhook, WebhookDelivery, WebhookSecret
 from tests.core.conftest import World, wait_for, wait_for_state
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -478,3 +479,32 @@ def test_an_attempt_is_judged_by_its_status() -> None:
         False,
         False,
     ]
+
+
+def test_a_webhook_that_was_deleted_meanwhile_is_not_found_and_its_deletion_is_recorded_once(alice: World) -> None:
+    row = make(alice, "https://app.example.com/hook").webhook
+    delivery = webhooks.send_test(row)
+    gone = Webhook.objects.get(pk=row.pk)
+    webhooks.delete(row, actor="t")
+    as_before = {"url": gone.url, "types": gone.types, "description": "", "enabled": True, "actor": "t"}
+    for late in (
+        partial(webhooks.delete, gone, actor="t"),
+        partial(webhooks.rotate, gone, actor="t"),
+        partial(webhooks.change, gone, **as_before),
+        partial(webhooks.send_test, gone),
+        partial(webhooks.repeat, gone, delivery.public_id),
+    ):
+        with pytest.raises(WebhookNotFound):
+            late()
+    assert AuditRecord.objects.filter(action="webhook_deleted").count() == 1
+
+
+def test_a_webhook_has_a_limit_of_tests_that_are_not_delivered(alice: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhooks, "TESTS_MOST", 2)
+    row = make(alice, "https://app.example.com/hook").webhook
+    first = webhooks.send_test(row)
+    webhooks.send_test(row)
+    with pytest.raises(NotPossible, match="limit"):
+        webhooks.send_test(row)
+    WebhookDelivery.objects.filter(pk=first.pk).update(state=DeliveryState.DELIVERED)
+    webhooks.send_test(row)
