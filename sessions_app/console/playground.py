@@ -17,7 +17,7 @@ from sessions_app.console.requests import for_members
 from sessions_app.console.scripts import for_scripts, page_origin
 from sessions_app.core.base.caller import READ, WRITE
 from sessions_app.core.base.errors import NotPossible
-from sessions_app.core.tenancy import rights, tokens
+from sessions_app.core.tenancy import members, rights, tokens
 from sessions_app.core.tenancy.rights import Account, Right
 from sessions_app.models import Member, Tenant
 
@@ -51,7 +51,8 @@ def token(request: HttpRequest, by: Account, slug: str) -> HttpResponse:
     if found.suspended_at is not None:
         raise NotPossible("the tenant is suspended: its agents answer nobody until the operator ends this")
     scopes = _scopes(by, found)
-    minted = tokens.mint_for_member(found, request.user, scopes=scopes, origin=page_origin(request))  # type: ignore[arg-type]
+    with members.keeping_role(by, found):
+        minted = tokens.mint_for_member(found, request.user, scopes=scopes, origin=page_origin(request))  # type: ignore[arg-type]
     return JsonResponse({"token": minted.raw, "seconds": tokens.USUAL, "scopes": minted.scopes})
 
 

@@ -22,7 +22,7 @@ from sessions_app.core.base.caller import READ
 from sessions_app.core.base.errors import NotPossible
 from sessions_app.core.sessions import deleting, export_files, exporting, finding
 from sessions_app.core.sessions.export_files import Wish
-from sessions_app.core.tenancy import rights, tokens, transcript_access
+from sessions_app.core.tenancy import members, rights, tokens, transcript_access
 from sessions_app.core.tenancy.rights import Account, Right
 from sessions_app.models import Session, Tenant
 from sessions_app.presentation import downloads, transcript
@@ -116,7 +116,8 @@ def token(request: HttpRequest, by: Account, slug: str, session: str) -> HttpRes
     tenant, row = _session(by, slug, session, Right.READ_TRANSCRIPTS)
     if tenant.suspended_at is not None:
         raise NotPossible("the tenant is suspended: nothing runs in it until the operator resumes it")
-    minted = tokens.mint_for_member(tenant, request.user, scopes=[READ], origin=page_origin(request), session=row)  # type: ignore[arg-type]
+    with members.keeping_role(by, tenant):
+        minted = tokens.mint_for_member(tenant, request.user, scopes=[READ], origin=page_origin(request), session=row)  # type: ignore[arg-type]
     return JsonResponse({"token": minted.raw, "seconds": tokens.USUAL, "scopes": minted.scopes})
 
 

@@ -173,7 +173,7 @@ def _period(request: HttpRequest) -> Period:
         days = request.GET.get("days", "")
         return Period(today - timedelta(days=(int(days) if days in map(str, PERIODS) else _USUAL) - 1), today)
     last = min(last or today, today)
-    first = last - timedelta(days=_USUAL - 1) if first is None else first
+    first = last - min(timedelta(days=_USUAL - 1), last - date.min) if first is None else first
     if first > last:
         raise InvalidInput([Fault(("from",), f"{first} is after {last}")])
     if (last - first).days >= _MOST_DAYS:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from django.contrib.auth.models import User
 from django.db import transaction
 
@@ -62,6 +65,19 @@ def remove(by: Account, tenant: Tenant, member_id: int, *, actor: str, address: 
         _record(audit.Action.MEMBER_REMOVED, member, actor, address, f"role: {member.role}")
         tokens.revoke_of_member(member.tenant, member.user)
         member.delete()
+
+
+@contextmanager
+def keeping_role(by: Account, tenant: Tenant) -> Iterator[None]:
+    """A transaction in which the account keeps the role that it was loaded with: what is made here, a removal finds and ends.
+
+    NotPossible if the role has changed since.
+    """
+    with transaction.atomic():
+        _lock(tenant)
+        if not Member.objects.filter(tenant=tenant, user_id=by.id, role=by.roles[tenant.pk]).exists():
+            raise NotPossible("your role in this tenant has just changed; load the page again")
+        yield
 
 
 def _find(tenant: Tenant, member_id: int) -> Member:

@@ -9,6 +9,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
+from sessions_app.console import playground
 from sessions_app.core.base.caller import READ, WRITE
 from sessions_app.core.base.errors import NotAuthenticated
 from sessions_app.core.tenancy import tokens
@@ -113,3 +114,20 @@ def test_the_page_says_what_a_reader_may_not_do_and_lists_only_own_tenants(acme:
     assert "script-src 'self'" in shown["Content-Security-Policy"]
     assert "aht_" not in page
     assert reader.get(reverse("console:playground", args=["globex"])).status_code == 404
+
+
+@pytest.mark.parametrize("left", [True, False])
+def test_a_member_who_loses_the_role_while_a_token_is_made_gets_none(
+    acme: Tenant, monkeypatch: pytest.MonkeyPatch, left: bool
+) -> None:
+    client = as_member(acme, Role.DEVELOPER)
+    allowed = playground._scopes
+
+    def lose(*given: Any) -> list[str]:
+        rows = Member.objects.filter(tenant=acme)
+        rows.delete() if left else rows.update(role=Role.READER)
+        return allowed(*given)
+
+    monkeypatch.setattr(playground, "_scopes", lose)
+    assert mint(client).status_code == 409
+    assert not AccessToken.objects.exists()

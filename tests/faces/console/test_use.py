@@ -112,3 +112,8 @@ def test_limits_show_their_share_and_when_they_are_free_again(acme: Tenant, as_r
     assert "at midnight UTC" in page
     assert "100 %" in page, "a limit of nothing is used up"
     assert "no limit" in page
+
+
+@pytest.mark.parametrize("path", ["use/", "use/file/"])
+def test_a_period_may_end_on_the_first_day_of_the_calendar(acme: Tenant, as_role: As, path: str) -> None:
+    assert as_role(Role.READER).get(f"/console/acme/{path}?to=0001-01-10").status_code == 200
