@@ -6,9 +6,11 @@ processes together write one row. A process remembers what it has recorded, and 
 
 from __future__ import annotations
 
+import logging
 import uuid
 
 from django.conf import settings
+from django.db import InternalError, OperationalError, transaction
 from django.utils import timezone
 
 from sessions_app.core.base import client_address
@@ -16,6 +18,8 @@ from sessions_app.core.base.caller import Caller
 from sessions_app.core.tenancy import audit
 from sessions_app.core.tenancy.audit import Action
 from sessions_app.models import ApiKey
+
+log = logging.getLogger(__name__)
 
 _NAMESPACE = uuid.UUID("9a3bb1d6-9d0c-4a67-93ac-1f1d6f2f6c1e")
 _MOST_KNOWN = 50_000
@@ -43,7 +47,10 @@ def by(caller: Caller) -> dict[str, str]:
 
 
 def read(caller: Caller, action: Action, target: str) -> None:
-    """Record that the caller reads something, at most once an hour. Call it before the content is read."""
+    """Record that the caller reads something, at most once an hour. Call it before the content is read.
+
+    While the database takes no writes, clients still read: the log names the read, and the next one is recorded.
+    """
     if not settings.AGENTHOST_AUDIT_API_READS:
         return
     hour = int(timezone.now().timestamp() // 3600)
@@ -51,15 +58,22 @@ def read(caller: Caller, action: Action, target: str) -> None:
     if fact in _known:
         return
     uid = uuid.uuid5(_NAMESPACE, f"{caller.tenant} {action} {target} {caller.key} {bool(caller.token)} {hour}")
-    audit.record_once(
-        uid,
-        actor=actor_of(caller),
-        action=action,
-        target=target,
-        tenant_id=caller.tenant,
-        address=client_address.current.get(),
-        detail=_how(caller, "over the API; further reads within the hour are not recorded"),
-    )
+    try:
+        with transaction.atomic():
+            audit.record_once(
+                uid,
+                actor=actor_of(caller),
+                action=action,
+                target=target,
+                tenant_id=caller.tenant,
+                address=client_address.current.get(),
+                detail=_how(caller, "over the API; further reads within the hour are not recorded"),
+            )
+    except (OperationalError, InternalError) as error:
+        log.error(
+            "audit_read_not_recorded action=%s target=%s key=%s: %s", action, target, caller.key_prefix, type(error).__name__
+        )
+        return
     if len(_known) >= _MOST_KNOWN:
         _known.clear()
     _known.add(fact)

@@ -63,7 +63,7 @@ def test_a_polling_reader_misses_nothing_under_four_writers_and_web_requests(
     def web() -> None:
         try:
             for number in range(ROUNDS // 4):
-                world.append(runs[number % 12].tenant, runs[number % 12].session, Kind.CALL_GRANTED, step=f"web{number}")
+                world.append(runs[number % 12].tenant, runs[number % 12].session, Kind.MODEL_CHANGED, step=f"web{number}")
         finally:
             connection.close()
 
