@@ -62,5 +62,5 @@ def how_to_get(module: str) -> str:
     """What to do about a module of no extra that an operator's own code imports, in the words of an error."""
     return (
         f"it needs the module {module}, which is not installed: install the package that has it with"
-        " .venv/bin/python -m pip install, or in an image of your own (docs/agents.md, Packages of tools)"
+        " .venv/bin/python -m pip install, or in an image of your own (docs/packages.md)"
     )

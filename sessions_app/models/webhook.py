@@ -77,6 +77,7 @@ class WebhookDelivery(models.Model):
     took_ms = models.PositiveIntegerField(null=True)
 
     class Meta:
+        verbose_name_plural = "webhook deliveries"
         ordering = ["-id"]
         constraints = [models.UniqueConstraint(fields=["webhook", "event"], name="event_once_a_webhook")]
         indexes = [

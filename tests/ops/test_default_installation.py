@@ -120,7 +120,7 @@ def wheel(folder: Path, name: str, code: str, *requires: str) -> None:
 
 @pytest.mark.parametrize("place", ["checkout", "image"])
 def test_packages_of_tools_are_installed_as_the_documentation_says(tmp_path: Path, place: str) -> None:
-    section = (ROOT / "docs" / "agents.md").read_text().split("### Packages of tools")[1]
+    section = (ROOT / "docs" / "packages.md").read_text()
     blocks = re.findall(r"```(\w+)\n(.*?)```", section, re.DOTALL)
     (shell,) = [text for kind, text in blocks[:2] if kind == "sh"]
     (image,) = [text for kind, text in blocks[:2] if kind == "dockerfile"]

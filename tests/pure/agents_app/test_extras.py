@@ -114,7 +114,7 @@ def test_a_module_that_is_missing_for_another_reason_is_named(tmp_path: Path) ->
         object_references.find("quay_other:x")
     assert str(caught.value) == (
         "cannot import quay_other: it needs the module no_such_library, which is not installed: install the package that has it"
-        " with .venv/bin/python -m pip install, or in an image of your own (docs/agents.md, Packages of tools)"
+        " with .venv/bin/python -m pip install, or in an image of your own (docs/packages.md)"
     )
 
 
