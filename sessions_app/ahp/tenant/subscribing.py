@@ -32,6 +32,8 @@ _MAX_BYTES = 64 * 1024 * 1024
 """Of the events of a replay. A client that missed more gets snapshots, which are smaller."""
 _READ_AT_ONCE = 8
 _MAX_SNAPSHOTS = 64 * 1024 * 1024
+# No database takes a larger one in a query.
+_LARGEST_NUMBER = 2**63 - 1
 """Characters of all snapshots in one answer; a single one may have more."""
 
 
@@ -131,7 +133,7 @@ def read_all(version: Version, caller: Caller, resources: Sequence[Resource]) ->
 
 def replay(version: Version, caller: Caller, client: str, resources: Sequence[Resource], last_seen: int) -> Replay | None:
     """Every envelope since ``last_seen``; None if they cannot be replayed."""
-    if last_seen < 0:
+    if not 0 <= last_seen <= _LARGEST_NUMBER:
         return None
     root = root_key(caller.tenant)
     channels: dict[int, list[Channel]] = {}

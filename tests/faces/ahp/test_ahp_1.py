@@ -437,6 +437,8 @@ async def test_a_client_joins_with_its_tools_and_plugins_and_leaves(
         off = [{"kind": "session", "enabled": False}, {"kind": "global", "enabled": True}]
         await first.act(uri, "session/customizationToggled", id="p1", enablement=off)
         assert (await watcher.check(uri))["customizations"][0]["enablement"] == off
+        await first.act(uri, "session/customizationToggled", id="p1", enablement=[])
+        assert "enablement" not in (await watcher.check(uri))["customizations"][0]
         await first.act(uri, "session/activeClientRemoved", clientId="first")
         state = await watcher.check(uri)
         assert state["activeClients"] == []
@@ -532,7 +534,7 @@ async def test_a_client_comes_back_without_naming_its_version(host: str, sample:
             for channel in (ROOT, uri, chat):
                 await back.check(channel)
             await stays.request("disposeSession", {"channel": uri})
-            for last, kind in ((0, "snapshot"), (times.LONGEST_MS, "snapshot")):
+            for last, kind in ((0, "snapshot"), (times.LONGEST_MS, "snapshot"), (2**70, "snapshot")):
                 await back.close()
                 back.last_seq = last
                 assert await back.reconnect() == kind

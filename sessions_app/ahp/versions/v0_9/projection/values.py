@@ -33,11 +33,11 @@ def active_client(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def customization(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """``enablement`` is there if a client has switched it on or off."""
+    """``enablement`` is there if a client has switched it on or off, and not taken its decisions back (V526)."""
     shown = _plugin(entry["customization"])
     if entry.get("client") is not None:
         shown["clientId"] = entry["client"]
-    if entry.get("enablement") is not None:
+    if entry.get("enablement"):
         shown["enablement"] = entry["enablement"]
     elif not entry["enabled"]:
         shown["enablement"] = switched(enabled=False)
