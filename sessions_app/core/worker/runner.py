@@ -141,6 +141,7 @@ class Run:
         self._terminals: dict[str, _Terminal] = {}
         """The terminals of running calls, by call id."""
         self._recording_edits = asyncio.Lock()
+        self._reading_facts = asyncio.Lock()
         self._failures: list[ProviderError] = []
         """The provider's error, if it failed."""
         self._plan = planning.make(loaded, self._choices, pool, claimed, _recorder(self._failures))
@@ -216,15 +217,25 @@ class Run:
 
     async def _commit(self, happenings: Sequence[Happening], statements: Sequence[Statement]) -> None:
         await self._await_durable_claim()
-        unit = self._unit([*happenings, *await self._following(happenings)], statements)
-        if await self._writer.submit(unit) != "stored":
+        if self._reading_facts.locked() or self._reads_facts(happenings):
+            # The events of calls that end together keep their order, so that the last one tells what still runs.
+            async with self._reading_facts:
+                unit = self._unit([*happenings, *await self._following(happenings)], statements)
+                outcome = self._writer.queue(unit)
+        else:
+            unit = self._unit([*happenings, *conversation.following(happenings, self._known_facts)], statements)
+            outcome = self._writer.queue(unit)
+        if await outcome != "stored":
             raise RunLost
         self._attention = self._attention or unit.attention
 
+    def _reads_facts(self, happenings: Sequence[Happening]) -> bool:
+        unsure = self._attention or any(map(conversation.needs_rows, happenings))
+        return unsure and any(happening.kind in conversation.STATE_KINDS for happening in happenings)
+
     async def _following(self, happenings: Sequence[Happening]) -> list[Happening]:
         """The events that follow from these, before their statements have run."""
-        unsure = self._attention or any(map(conversation.needs_rows, happenings))
-        if unsure and any(happening.kind in conversation.STATE_KINDS for happening in happenings):
+        if self._reads_facts(happenings):
             return await self._database(conversation_facts.following_in_run, self.claimed.session, happenings)
         return conversation.following(happenings, self._known_facts)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -14,14 +15,15 @@ from agents_app import exact_json
 from agents_app.runtime.interface import Limits
 from agents_app.spec import AgentSpec
 from sessions_app.core import turns
-from sessions_app.core.records import clients, stored_messages
+from sessions_app.core.base.events import Happening, Kind
+from sessions_app.core.records import clients, conversation, conversation_facts, stored_messages
 from sessions_app.core.sessions import connections
 from sessions_app.core.worker.runner import Run
 from sessions_app.core.worker.worker import Worker
-from sessions_app.models import Session, ToolCall
+from sessions_app.models import CallState, Session, ToolCall
 from tests.core import tools
 from tests.core.client_actions import OPEN_FILE, ends, make, start, waiting_call
-from tests.core.conftest import World, turn_of, wait_for_state
+from tests.core.conftest import World, turn_of, wait_for, wait_for_state
 from tests.core.dispatching import events
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, drop, gate, text, thinking, usage
@@ -73,6 +75,31 @@ def test_every_step_has_its_parts_calls_results_and_tokens_in_stream_order(
     assert [(each["input_tokens"], each["output_tokens"]) for each in usages] == [(10, 4), (30, 6)]
     assert [payload["activity"] for _, payload in events(session, "activity_changed")] == ["Running add_one", None]
     assert [part["kind"] for part in exact_json.loads(turn_of(accepted).parts)] == ["thinking", "text", "call", "text"]
+
+
+def test_when_two_tools_end_together_the_last_word_is_that_none_runs(
+    alice: World, start_worker: Callable[[], Worker], model: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if what follows from the first one's end has to be read, and that takes longer than for the second."""
+    read, first = conversation_facts.following_in_run, threading.Lock()
+
+    def slow_for_the_first(session: int, happenings: Sequence[Happening]) -> list[Happening]:
+        if any(each.kind is Kind.CALL_FINISHED for each in happenings) and first.acquire(blocking=False):
+            until = time.monotonic() + 0.5
+            while time.monotonic() < until and not ToolCall.objects.filter(session=session, state=CallState.DONE).exists():
+                time.sleep(0.01)
+        return read(session, happenings)
+
+    monkeypatch.setattr(conversation, "needs_rows", lambda _: True)
+    monkeypatch.setattr(conversation_facts, "following_in_run", slow_for_the_first)
+    start_worker()
+    session = alice.session(tools=[{"name": "block", "trust": True}])
+    both = [call("block", {"n": 1}, id="one", index=0), call("block", {"n": 2}, id="two", index=1)]
+    accepted = alice.say(session, model.script(both, [text("ok")]))
+    wait_for(lambda: len(events(session, "call_running")) == 2, "both calls run")
+    tools.release.set()
+    wait_for_state(accepted, "done")
+    assert [payload["activity"] for _, payload in events(session, "activity_changed")][-1] is None
 
 
 @pytest.mark.parametrize("wanted", ["again", "x" * 257, ""], ids=["used before", "too long", "empty"])

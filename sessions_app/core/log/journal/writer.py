@@ -138,9 +138,13 @@ class Writer:
 
         Raises BadUnit if the database refuses its data, WriterClosed if the writer was closed before.
         """
+        return await self.queue(unit)
+
+    def queue(self, unit: Unit) -> asyncio.Future[Outcome]:
+        """``submit`` for a caller that does something else before it waits: the unit has its place in the order now."""
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._take(unit, future)
-        return await future
+        return future
 
     def put(self, unit: Unit) -> Awaitable[None]:
         """Queue deltas. Await the result before sending more: it waits until the session's unsent text is small enough."""
