@@ -243,8 +243,19 @@ def test_the_busiest_tenants_and_failing_agents_come_first(acme: Tenant) -> None
     assert figures.busiest("hour", "agent", 5, [acme.pk]) == [figures.Busy("fine", 1, 0)]
 
 
-def test_ended_turns_are_found_by_their_index() -> None:
+def test_ended_turns_are_found_by_their_index(acme: Tenant) -> None:
+    session = make_session(acme)
+    # The figures of an empty table would let a plan take any index.
+    turn = ended(session, now() - timedelta(days=1))
+    Turn.objects.bulk_create(
+        Turn(
+            **{field.attname: getattr(turn, field.attname) for field in Turn._meta.concrete_fields if field.attname != "id"}
+            | {"public_id": f"turn_{number}", "ended_at": turn.ended_at - timedelta(hours=number)}  # type: ignore[operator]
+        )
+        for number in range(1, 1001)
+    )
     with connection.cursor() as cursor:
+        cursor.execute("analyze sessions_app_turn")
         if connection.vendor == "postgresql":
             cursor.execute("set enable_seqscan = off")
         explain = "explain " if connection.vendor == "postgresql" else "explain query plan "

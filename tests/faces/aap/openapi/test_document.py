@@ -108,7 +108,7 @@ NOT_OVER_AAP = {
     *("path_outside", "path_not_found", "path_taken", "workspace_full", "workspaces_off", "files_away"),
     *("access_denied", "access_needed"),
     *("terminal_not_found", "terminal_taken", "terminals_unavailable", "template_unusable"),
-    *("token_not_found", "webhook_not_found"),
+    *("token_not_found", "webhook_not_found", "key_not_found"),
     *("tenant_not_found", "member_not_found", "invitation_unusable", "right_missing", "reason_needed"),
 }
 """Errors of the core that no request of this protocol can meet."""
