@@ -162,7 +162,7 @@ def test_a_body_that_does_not_arrive_times_out(port: int, settings: Settings, be
         client.send(b"{")
         began = time.monotonic()
         is_problem(client.answer(), 408)
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 15
         assert behind.seen == []
 
 

@@ -229,7 +229,7 @@ async def test_a_redis_that_takes_connections_and_never_answers_counts_as_down(m
         layer = make_layer(f"redis://127.0.0.1:{silent.getsockname()[1]}/0")
         began = time.monotonic()
         layer.publish("group", [{"n": 1}])
-        assert time.monotonic() - began < 0.5
+        assert time.monotonic() - began < 0.9
         channel = await asyncio.wait_for(layer.new_channel(), 60)
         await asyncio.wait_for(layer.group_add("group", channel), 60)
         assert not layer.pubsub_up()

@@ -31,6 +31,7 @@ from agents_app.runtime.interface import (
 from agents_app.runtime.messages import Content, Message, ToolSchema
 from agents_app.runtime.size_limits import MessageSize, SizeLimitReached, SizeLimits
 from agents_app.testkit.host import MemoryHost
+from tests import costs
 
 Step = list[Any]
 """What the model says to one request: provider events, an exception, or something to be awaited."""
@@ -353,8 +354,8 @@ async def test_arguments_of_too_many_members_or_levels_are_no_arguments(inner: s
     provider = Provider([asked("echo", "a", 0, f'{{"x":[{inner}]}}'), Finish("tool_calls")], [TextDelta("So."), Finish("stop")])
     await loop.run(plan(provider, Tools(echo=nothing)), host, 0)
     assert host.results == {"a": "Tool execution failed: the arguments are not a JSON object"}
-    # Far less on a quiet machine; parsing them takes seconds.
-    assert time.process_time() - start < 1
+    # Far less on a quiet machine; parsing them and telling what is wrong takes seconds.
+    assert time.process_time() - start < 25 * costs.reading_numbers()
 
 
 async def test_a_grant_runs_at_once_while_another_tool_still_runs() -> None:
