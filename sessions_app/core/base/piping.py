@@ -76,9 +76,12 @@ def _write(
         failure.append(error)
     finally:
         out.end()
-        os.close(descriptor)
-        database.release()
-        at_end()
+        try:
+            database.release()
+        finally:
+            at_end()
+            # Last: a reader that sees the end may count on what this thread held.
+            os.close(descriptor)
 
 
 class _Pipe:

@@ -101,17 +101,22 @@ def test_an_export_needs_a_reason_where_reading_does(eve: Client, acme: Tenant, 
     assert [row.detail for row in found] == ["JSON Lines; reason: ticket 1", "JSON Lines; reason: ticket 2"]
 
 
+def wait_for_downloads() -> None:
+    for thread in threading.enumerate():
+        if thread.name == "session-export":
+            thread.join(60)
+            assert not thread.is_alive()
+
+
 def test_downloads_that_nobody_reads_end_and_the_next_one_over_the_limit_is_refused(acme: Tenant) -> None:
     session = talk(acme, "x" * 500_000)
     running = [export_files.of_session(session, Wish()) for _ in range(export_files.AT_ONCE)]
     with pytest.raises(NotPossible, match="wait until one is done"):
         export_files.of_session(session, Wish())
     del running
-    for thread in threading.enumerate():
-        if thread.name == "session-export":
-            thread.join(60)
-            assert not thread.is_alive()
+    wait_for_downloads()
     export_files.of_session(session, Wish()).close()
+    wait_for_downloads()
 
 
 def test_a_download_that_fails_in_the_middle_does_not_look_complete() -> None:
@@ -127,6 +132,17 @@ def test_a_download_that_fails_in_the_middle_does_not_look_complete() -> None:
 
     with pytest.raises(OSError, match="the disk is gone"):
         asyncio.run(read())
+
+
+def test_whoever_has_read_a_download_to_its_end_can_begin_the_next() -> None:
+    given_back: list[int] = []
+
+    async def read(number: int) -> None:
+        assert [chunk async for chunk in Piped(lambda out: out.write(b"x"), "test-download", lambda: given_back.append(number))]
+
+    for number in range(50):
+        asyncio.run(read(number))
+        assert given_back[-1:] == [number]
 
 
 # --- deletion ---
