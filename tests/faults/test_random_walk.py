@@ -139,7 +139,9 @@ class Walker:
         self.client.ok("POST", f"/sessions/{self.session}/cancel")
 
     def _start_second(self) -> None:
-        response = self.client.ask("POST", f"/sessions/{self.session}/turns", turn_body("me first", stream="delta"))
+        # The key makes a repeated request the same one: its first answer may be lost with a killed web.
+        key = {"Idempotency-Key": secrets.token_hex(8)}
+        response = self.client.ask("POST", f"/sessions/{self.session}/turns", turn_body("me first", stream="delta"), **key)
         if response.status_code == 200:
             # The first turn was already over, so this was a separate turn.
             events = sse.parse(response.content)
