@@ -58,12 +58,19 @@ def _exit_code(reported: int, status: int | None) -> int | None:
 
     bubblewrap reports 128 + n both for an exit with that code and for signal n. If the kernel does not report which it was, n is
     taken for a signal, apart from SIGINT: a shell that ends after an interrupted command exits with 130.
+
+    A status that does not fit what bubblewrap reported is another process's: a program in the background, whose parent had ended
+    before anyone looked for it.
     """
-    if status is not None:
+    if status is not None and _shown_by_shells(status) == reported:
         return os.waitstatus_to_exitcode(status) if os.WIFEXITED(status) else None
     if reported < 0 or (128 < reported <= 128 + signal.NSIG and reported != 128 + signal.SIGINT):
         return None
     return reported
+
+
+def _shown_by_shells(status: int) -> int:
+    return os.waitstatus_to_exitcode(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
 
 
 class Stream:
@@ -213,6 +220,7 @@ class BoxProcess:
             await Waiter(self._end).readable()
             # It has ended: this does not block.
             reported = self._bubblewrap.wait()
+            status = _status_of(self._program) if self._program is not None else None
             if self._init is not None:
                 # Programs in the background may be left.
                 self._kill_all()
@@ -224,7 +232,6 @@ class BoxProcess:
                 if self._cgroup.out_of_memory() and self._killed_for is None:
                     self._killed_for = "memory: the limit of the sandbox was reached and the kernel ended a program"
                 self._cgroup.remove()
-            status = _status_of(self._program) if self._program is not None else None
             return None if self._killed else _exit_code(reported, status)
         finally:
             if self._watched is not None:

@@ -518,7 +518,9 @@ def test_a_worker_that_dies_while_a_run_waits_for_its_summary_loses_nothing(
     start_worker()
     model.open_gate("hold")
     turn = wait_for_state(accepted, "done", "error")
-    assert (turn.stop_reason, turn.takeovers) == ("end_turn", 1)
+    assert turn.stop_reason == "end_turn"
+    # Twice if a sweep of the first worker was under way in a thread: it then takes the turn for a worker that is gone.
+    assert turn.takeovers in (1, 2)
     assert of_agent(model)[-1].messages[2]["content"] == STANDS
 
 
