@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -12,6 +14,7 @@ from sessions_app.core import turns
 from sessions_app.core.base.raw_sql import row
 from sessions_app.core.records import live_workers
 from sessions_app.core.worker import leases
+from sessions_app.core.worker.leases import Leases
 from sessions_app.core.worker.worker import Worker
 from sessions_app.models import Turn, WorkerPresence
 from tests.core.conftest import World, claim_one, kinds, lease_of, turn_of, wait_for, wait_for_state
@@ -123,22 +126,41 @@ def test_a_turn_that_its_worker_never_began_is_taken_over_while_the_worker_lives
 
 
 def test_a_worker_without_a_lease_claims_nothing_until_it_has_renewed(
-    alice: World, start_worker: Callable[[], Worker], model: ModelServer
+    alice: World, start_worker: Callable[[], Worker], model: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it claimed would be taken over at once, and asked for twice."""
-    worker = start_worker()
+    renewing, looked = threading.Lock(), threading.Semaphore(0)
+    renew, is_held = Leases._renew, vars(Leases)["is_held"].fget
 
-    def waited() -> bool:
+    def renew_later(leases: Leases) -> None:
+        with renewing:
+            renew(leases)
+
+    def look(leases: Leases) -> bool:
+        looked.release()
+        return bool(is_held(leases))
+
+    monkeypatch.setattr(Leases, "_renew", renew_later)
+    monkeypatch.setattr(Leases, "is_held", property(look))
+    worker, session = start_worker(), alice.session()
+
+    async def lose() -> None:
+        # After the claim and the renewal that may be under way.
+        async with worker._claiming:
+            worker._leases._held_until = 0.0
+
+    with renewing:
+        asyncio.run_coroutine_threadsafe(lose(), worker._loop).result(30)
         renewed = lease_of(worker.name)
-        worker._leases._held_until = 0.0
-        turn = wait_for_state(alice.say(alice.session(), model.script([text("a")])), "done")
-        assert turn.takeovers == 0
-        assert turn.started_at is not None
-        assert worker._leases.is_held
-        return lease_of(worker.name) > renewed
-
-    # A claim or a renewal that is under way just then ends as it began; not three times.
-    assert any(waited() for _ in range(3))
+        accepted = alice.say(session, model.script([text("a")]))
+        while looked.acquire(blocking=False):
+            pass
+        assert looked.acquire(timeout=30), "it has not looked for turns"
+        assert turn_of(accepted).state == "queued"
+    turn = wait_for_state(accepted, "done")
+    assert turn.takeovers == 0
+    assert lease_of(worker.name) > renewed
+    assert worker._leases.is_held
 
 
 # --- what a renewal costs ---
