@@ -1,4 +1,4 @@
-"""A transcript that goes on by itself: server-sent events for an open page of a session.
+"""A live transcript: server-sent events for an open page of a session.
 
 The page has a ticket for this stream. Its reading was recorded with the page, which says so; the stream is not recorded again
 when it reconnects. The ticket ends after half an hour, and the rights of the account are checked again while it is used.

@@ -1,4 +1,4 @@
-"""The versions that this project's own client speaks. ``CURRENT``: the one that it offers unless it is told otherwise."""
+"""The versions that this project's own client speaks. ``CURRENT``: the one that it offers by default."""
 
 from sessions_app.ahp.versions.v0_1.client_side import CLIENT_SIDE as V0_1
 from sessions_app.ahp.versions.v0_9.client_side import CLIENT_SIDE as V0_9
