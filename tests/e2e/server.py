@@ -39,6 +39,8 @@ SHORT_TIMES = {
     "AGENTHOST_DRAIN_SECONDS": "2",
     "AGENTHOST_KEEPALIVE_SECONDS": "0.5",
 }
+PATIENT = {"AGENTHOST_DATABASE_POOL_WAIT": "60"}
+"""For tests that are not about the 503 of a request that got no connection in time."""
 MAKE_KEYS = """
 import sys, django
 django.setup()
@@ -109,7 +111,7 @@ class Process:
         """Kill the process with SIGKILL and wait for its end."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.popen.pid, signal.SIGKILL)
-        self.popen.wait(10)
+        self.popen.wait(60)
 
     def terminate(self) -> None:
         """Send SIGTERM, so that it drains; does not wait for its end."""

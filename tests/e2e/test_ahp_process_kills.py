@@ -71,7 +71,7 @@ def impatient(request: pytest.FixtureRequest, tmp_path: Path, model: ModelServer
 @pytest.fixture(params=servers.shapes())
 def pinging(request: pytest.FixtureRequest, tmp_path: Path, model: ModelServer) -> Iterator[Server]:
     """A server with short timeouts, but long enough for clients on a busy machine."""
-    with _running(request.param, tmp_path, model, AGENTHOST_AHP_PING_SECONDS="3") as one:
+    with _running(request.param, tmp_path, model, AGENTHOST_AHP_PING_SECONDS="8") as one:
         yield one
 
 
@@ -322,12 +322,12 @@ async def test_a_client_that_answers_no_pings_is_dropped(pinging: Server) -> Non
             f"Authorization: Bearer {own.keys.alice}",
         ]
         writer.write("\r\n".join([*head, "", ""]).encode())
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             assert b"101" in await reader.readuntil(b"\r\n\r\n")
             await reader.read()  # Until the server ends it.
         writer.close()
         await alive.request("ping")
-        assert "websocket_ping_timeout: no pong for 3.0 s, connection dropped" in own.log_text()
+        assert "websocket_ping_timeout: no pong for 8.0 s, connection dropped" in own.log_text()
 
 
 # --- the transcript in a terminal ---

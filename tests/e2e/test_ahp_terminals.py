@@ -55,7 +55,7 @@ def server(_server: Server, model: ModelServer) -> Server:
 
 async def until_available(server: Server) -> None:
     """Wait until terminals can be created."""
-    async with asyncio.timeout(60), httpx.AsyncClient(trust_env=False) as client:
+    async with asyncio.timeout(120), httpx.AsyncClient(trust_env=False, timeout=60) as client:
         while (await client.get(server.origin() + "/readyz")).json().get("terminals") != "on":  # noqa: ASYNC110  # a page, not an event
             await asyncio.sleep(0.05)
 

@@ -255,7 +255,7 @@ def fill(page: Page, what: str, text: str) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_documentation_shows_every_operation_and_loads_nothing_from_elsewhere(site: Site, page: Page, version: int) -> None:
     own = site.server.origin()
-    document = httpx.get(f"{own}/docs/openapi-v{version}.json", trust_env=False, verify=False).json()
+    document = httpx.get(f"{own}/docs/openapi-v{version}.json", timeout=60, trust_env=False, verify=False).json()
     page.open(f"{own}/docs/v{version}/")
     operations = sum(len(methods) for methods in document["paths"].values())
     page.wait_for(f"document.querySelectorAll('.opblock').length === {operations}")

@@ -235,7 +235,7 @@ def asked_in_versions(server: Server, directory: Path, versions: list[int], phas
 def test_no_request_made_from_the_schemas_meets_an_undocumented_answer(
     server: Server, tmp_path: Path, versions: list[int]
 ) -> None:
-    assert not (found := asked_in_versions(server, tmp_path, versions, "examples,coverage", 1, 200)), found
+    assert not (found := asked_in_versions(server, tmp_path, versions, "examples,coverage", 1, 500)), found
 
 
 @pytest.mark.slow

@@ -36,6 +36,8 @@ def children(process: Process) -> set[int]:
     def found() -> set[int] | None:
         pid = process.popen.pid
         running = set(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+        # One that has ended is there until its parent has seen it.
+        running = {child for child in running if not has_ended(child)}
         return running if len(running) == 2 else None
 
     both: set[int] = until(found, process)

@@ -27,7 +27,7 @@ pytestmark = [
 
 def reported(server: Server, index: int) -> str:
     """What this web reports of its workspaces; it is ready in any case."""
-    answer = httpx.get(f"{server.origin(index)}/readyz", trust_env=False)
+    answer = httpx.get(f"{server.origin(index)}/readyz", trust_env=False, timeout=60)
     assert answer.status_code == 200
     found: str = answer.json()["workspaces"]
     return found

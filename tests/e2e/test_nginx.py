@@ -106,7 +106,7 @@ def proxy(tmp_path_factory: pytest.TempPathFactory, _model_server: ModelServer) 
         until = time.monotonic() + 30
         while True:
             with contextlib.suppress(httpx.TransportError):
-                if httpx.get(f"http://127.0.0.1:{plain}/readyz", trust_env=False, verify=False).status_code == 200:
+                if httpx.get(f"http://127.0.0.1:{plain}/readyz", timeout=20, trust_env=False, verify=False).status_code == 200:
                     break
             assert time.monotonic() < until, (directory / "start.log").read_text()
             time.sleep(0.05)
@@ -149,7 +149,7 @@ def test_nginx_forwards_websockets_on_their_path_only_and_logs_no_keys(proxy: Pr
     with pytest.raises(InvalidStatus) as refused:
         websockets.sync.client.connect(f"ws://127.0.0.1:{proxy.plain}/nowhere", proxy=None)
     assert refused.value.response.status_code == 404
-    assert httpx.get(f"{proxy.origin}/ahp", trust_env=False, verify=False).status_code == 426
+    assert httpx.get(f"{proxy.origin}/ahp", timeout=60, trust_env=False, verify=False).status_code == 426
     until = time.monotonic() + 30
     while "GET /ahp" not in proxy.log.read_text() and time.monotonic() < until:
         time.sleep(0.02)

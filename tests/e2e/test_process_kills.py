@@ -28,7 +28,9 @@ def mortal(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, _model_server: ModelServer
 ) -> Iterator[Server]:
     """A server whose processes the tests kill; each test leaves it running again."""
-    with servers.running(request.param, tmp_path_factory.mktemp("deaths"), _model_server.url) as server:
+    with servers.running(
+        request.param, tmp_path_factory.mktemp("deaths"), _model_server.url, environment=servers.PATIENT
+    ) as server:
         yield server
 
 
@@ -382,6 +384,9 @@ def test_readers_on_every_process_see_the_same_and_any_may_cancel(two_webs: Serv
         here.until("text_delta")
         model.open_gate("both")
         model.wait_gate("both 2")
+        # The model has sent its last letter; here it is seen too.
+        while "h" not in "".join(event.data.get("delta", "") for event in here.seen):
+            assert here.next() is not None
         assert second.cancel(session)["cancelled"] is True
         here.rest()
         there.rest()
@@ -456,14 +461,15 @@ def test_kills_at_random_moments_lose_no_event_that_was_sent(mortal: Server, ali
         thread.join(120)
         assert not thread.is_alive()
     for turn in turns:
+        if turn.events and turn.events[-1].name != "turn_stop":
+            turn.finish(revived)
+    for turn in turns:
         if not turn.events:
             # The response was lost. If the turn was accepted, it may still run; 204 means that it does not.
             path = f"/sessions/{turn.session}/events/stream"
             assert alice.get(path, params={"stream": "delta"}).status_code in (200, 204)
             assert alice.turn(turn.session, "hello").stop == "end_turn"
             continue
-        if turn.events[-1].name != "turn_stop":
-            turn.finish(revived)
         history = alice.history(turn.session)
         rebuilt = [message for message in turn.messages if message["role"] == "assistant"]
         assert [message for message in history if message["role"] == "assistant"] == rebuilt

@@ -24,6 +24,8 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, Too
 from mcp.shared.exceptions import MCPError
 from starlette.types import Message, Receive, Scope, Send
 
+from ops.services import free_port
+
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 BERTH = {
     "type": "object",
@@ -220,10 +222,7 @@ class McpServer:
         self.redirect_to: str | None = None
         self.answers: tuple[int, str, bytes] | None = None
         """Status, content type, body: what it says to everything, if not MCP."""
-        self._listener = socket.socket()
-        self._listener.bind(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        self._listener.close()
+        self.port: int = free_port()
 
     def offer_many(self, count: int, size: int) -> None:
         """That many tools, each with a declaration of about that many bytes, beside what it offers already."""

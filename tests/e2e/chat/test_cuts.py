@@ -62,7 +62,8 @@ def test_the_answer_in_a_pipe_is_complete_after_lost_connections(desk: Desk, mod
     with desk.piped("echo", "--once", prompt, AGENTHOST_URL=proxy.origin) as piped:
         out = b""
         while not out.endswith(b"word19 "):
-            out += piped.read(1000)
+            out += (more := piped.read(1000))
+            assert more, out
         model.open_gate("half")
         rest, err = piped.process.communicate(timeout=60)
     assert (piped.process.returncode, (out + rest).decode()) == (0, "".join(words) + "\n")

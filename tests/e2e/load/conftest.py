@@ -16,7 +16,7 @@ def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, _model_server: ModelServer
 ) -> Iterator[Server]:
     # Default lease times, because short leases expire on a busy machine.
-    leases = {"AGENTHOST_LEASE_SECONDS": "", "AGENTHOST_RENEW_SECONDS": ""}
+    patient = {"AGENTHOST_LEASE_SECONDS": "", "AGENTHOST_RENEW_SECONDS": "", **servers.PATIENT}
     directory = tmp_path_factory.mktemp("load")
-    with servers.running(request.param, directory, _model_server.url, environment=leases) as running:
+    with servers.running(request.param, directory, _model_server.url, environment=patient) as running:
         yield running

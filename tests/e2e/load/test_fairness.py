@@ -119,6 +119,7 @@ def test_blocking_tools_of_one_tenant_do_not_make_anothers_tools_wait(narrow: Se
     bob = narrow.client(narrow.keys.bob)
     quick = model.script([steps.call("tide_table", {"harbour": gate})], [steps.text("06:12")])
     assert bob.turn(bob.create(trusting), quick).text == "06:12"
+    model.wait_until(lambda: narrow.tools.executions("block", gate=gate) >= THREADS // 2, what="its threads have begun")
     assert narrow.tools.executions("block", gate=gate) == THREADS // 2, "half of the threads are its, and no more"
     narrow.tools.open_gate(gate)
     alice = narrow.alice
