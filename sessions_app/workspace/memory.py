@@ -138,9 +138,8 @@ class Board:
         with contextlib.suppress(OSError):
             if self._file is None:
                 self._file = self._opened()
-            text = mine.text().encode()
-            os.pwrite(self._file, text, 0)
-            os.ftruncate(self._file, len(text))
+            # One write, and never a shorter one: whoever reads meanwhile finds no rest of the text before.
+            os.pwrite(self._file, mine.text().encode().ljust(os.fstat(self._file).st_size), 0)
 
     def _opened(self) -> int:
         self._directory.mkdir(mode=0o700, exist_ok=True)

@@ -172,12 +172,19 @@ class BoxProcess:
             listener = await listener_in(init, owner(self.box.owner))
         except NoOutlet as error:
             return error
+        if self._ended.done():
+            # Nobody would close what is opened here.
+            listener.close()
+            return NoOutlet("its sandbox has ended")
         self._outlet = outlet
         outlet.open(listener)
         return None
 
     def begun(self, init: int) -> None:
         """The box works; `init` is the pid of its init."""
+        if self._ended.done():
+            # A short program, which ended before it was seen to begin: nobody would take back what is made here.
+            return
         self._init_pid = init
         with contextlib.suppress(ProcessLookupError):
             self._init = os.pidfd_open(self._init_pid)

@@ -107,7 +107,7 @@ def test_files_of_dev_shm_are_limited(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 FULL_SOCKETS = """
-import socket
+import socket, time
 pairs = []
 while True:
     pairs.append(socket.socketpair())
@@ -118,7 +118,9 @@ while True:
             while True:
                 each.send(bytes(30_000))
         except BlockingIOError:
-            assert len(pairs) < 510
+            pass
+    if len(pairs) == 500:
+        time.sleep(1000)
 """
 
 
@@ -147,7 +149,7 @@ def test_an_idle_box_is_looked_at_when_the_memory_of_the_machine_falls(tmp_path:
     async def scenario() -> None:
         watched = watchdog.watchdog().watch(box_in(tmp_path, LIMITS), 1, lambda _reason: None)
         watched.due = 1e12
-        await asyncio.wait_for(looked.wait(), 10)
+        await asyncio.wait_for(looked.wait(), 60)
         watched.stop()
 
     with asyncio.Runner() as runner:

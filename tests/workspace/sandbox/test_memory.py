@@ -124,6 +124,22 @@ def test_sandboxes_of_another_process_count_until_it_dies(tmp_path: Path) -> Non
     assert not list((tmp_path / "board").iterdir())
 
 
+def test_what_a_process_publishes_can_be_read_at_each_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that finds half of it would leave that process out."""
+    board, reader, written, seen = Board(), Board(), os.pwrite, list[list[int]]()
+
+    def pwrite(file: int, data: bytes, offset: int) -> int:
+        size = written(file, data, offset)
+        seen.append([standing.bound for standing in reader.others()])
+        return size
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    for group in ("a" * 100, "b"):
+        board.publish(Standing(len(group), {group: Taken(1, 1)}))
+    board.withdraw()
+    assert seen == [[100], [1]]
+
+
 def test_when_memory_is_scarce_the_largest_is_ended_below_the_limit_but_no_small_one() -> None:
     def victim(size: int, host: Machine) -> str | None:
         standing = Standing(size, {"a": Taken(size, size)})

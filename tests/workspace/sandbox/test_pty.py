@@ -13,15 +13,17 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from sessions_app.workspace import process as box_processes
 from sessions_app.workspace.process import BoxProcess, run_piped
 from sessions_app.workspace.pty import PtyProcess, start
 from sessions_app.workspace.sandbox import Box, NoDirectory
 from sessions_app.workspace.shell import shell
 from sessions_app.workspace.shell_output import CommandEnded, CommandsAvailable, CommandStarted, Cwd, Data, Output, ShellOutput
-from sessions_app.workspace.watchdog import seen_from_outside, use_of
+from sessions_app.workspace.watchdog import seen_from_outside, use_of, watchdog
 from tests.paths import ROOT
 from tests.workspace.sandbox.conftest import Run, init_of
 
@@ -67,7 +69,7 @@ def test_what_is_typed_reaches_the_program_and_its_output_comes_back(run: Run, b
 
 def test_a_program_sees_its_size_and_is_signalled_when_it_changes(run: Run, box: Box) -> None:
     async def scenario() -> None:
-        program = "stty size; trap 'stty size; exit' WINCH; echo ready; sleep 1000 & while :; do wait; done"
+        program = "stty size; trap 'stty size; exit' WINCH; echo ready; while :; do sleep 0.1; done"
         process = await start(box, ["/bin/bash", "-c", program], {}, cols=101, rows=33)
         assert (await until(process, b"ready")).startswith(b"33 101\r\n")
         process.resize(90, 20)
@@ -175,14 +177,14 @@ def test_kill_ends_everything_in_the_box(run: Run, box: Box) -> None:
     async def scenario() -> None:
         program = "trap '' HUP TERM; setsid sleep 1000 & (sleep 1000 &) ; echo ready; sleep 1000"
         process = await start(box, ["/bin/bash", "-c", program], {})
-        await until(process, b"ready")
+        await until(process, b"ready\r\n")
         init = init_of(process.pid)
         assert use_of(f"{seen_from_outside(init)}/proc").processes >= 4
         process.kill()
         process.kill()
         assert await process.wait() is None
         # The machine's init waits for it, unless this process inherits orphans.
-        assert state_of(init) in (None, "Z")
+        assert state_of(init) in (None, "Z", "X")
         assert state_of(process.pid) is None, "a zombie is left"
         assert await rest(process) == b""
         await process.close()
@@ -222,6 +224,32 @@ def test_a_program_that_ends_before_it_is_looked_for_has_its_own_exit_code(
         program = "trap '' HUP; setsid sleep 1000 & until [ -e go ]; do :; done; exit 3"
         process = await start(box, ["/bin/bash", "-c", program], {})
         assert await process.wait() == 3
+        await process.close()
+
+    run(scenario())
+
+
+def test_a_program_whose_box_is_gone_before_it_is_seen_to_begin_is_not_watched_for_ever(
+    run: Run, box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    until_ready, made = box_processes._until_ready, list[BoxProcess]()
+
+    class Noted(BoxProcess):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            made.append(self)
+
+    async def late(errors: box_processes.Stream) -> None:
+        await until_ready(errors)
+        await made[-1].wait()
+
+    monkeypatch.setattr(box_processes, "BoxProcess", Noted)
+    monkeypatch.setattr(box_processes, "_until_ready", late)
+
+    async def scenario() -> None:
+        process = await start(box, ["/bin/bash", "-c", "exit 3"], {})
+        assert await process.wait() == 3
+        assert not watchdog()._boxes
         await process.close()
 
     run(scenario())
@@ -391,12 +419,17 @@ def test_a_box_ends_with_its_server(box: Box, tmp_path: Path) -> None:
 
 def test_a_box_starts_fast(run: Run, box: Box) -> None:
     async def scenario() -> None:
-        best = 60.0
+        best = beside = 60.0
         for _ in range(5):
             began = time.monotonic()
             process = await start(box, ["/bin/true"], {})
             best = min(best, time.monotonic() - began)
             await process.close()
-        assert best < 1.0
+            began = time.monotonic()
+            programs = "for i in 1 2 3 4 5 6 7 8 9 10; do /bin/true; done"
+            await asyncio.to_thread(subprocess.run, ["nice", "-n", "5", "/bin/sh", "-c", programs], check=True)
+            beside = min(beside, time.monotonic() - began)
+        # A second on a quiet machine; on a busy one as long as some programs take there.
+        assert best < max(1.0, 10 * beside)
 
     run(scenario())
