@@ -119,7 +119,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
     yield
     left = [thread for thread in threading.enumerate() if thread.name == "runs" and thread not in _reported_threads]
     for thread in left:
-        thread.join(5)
+        thread.join(60)
     if left := [thread for thread in left if thread.is_alive()]:
         _reported_threads.update(left)
         frames = sys._current_frames()
@@ -279,7 +279,7 @@ def _leaves_no_stream_open() -> Iterator[None]:
     feed = sys.modules.get("sessions_app.core.log.feed")
     if feed is None:
         return
-    until = time.monotonic() + 3
+    until = time.monotonic() + 30
     while feed.streams_open() and time.monotonic() < until:
         time.sleep(0.01)
     assert feed.streams_open() == 0, "streams were left open"

@@ -38,7 +38,7 @@ class Connection:
 
     def __init__(self, port: int) -> None:
         self.port = port
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=10)
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
         self._read = b""
 
     def __enter__(self) -> Connection:
@@ -138,7 +138,7 @@ def serving(application: Application, *, limits: Limits | None = None, **options
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while not server.started and time.monotonic() < until:
         time.sleep(0.005)
     assert server.started
@@ -146,7 +146,7 @@ def serving(application: Application, *, limits: Limits | None = None, **options
         yield listener.getsockname()[1]
     finally:
         server.should_exit = True
-        thread.join(10)
+        thread.join(60)
         listener.close()
 
 

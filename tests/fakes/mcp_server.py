@@ -281,7 +281,7 @@ class McpServer:
         self.may_answer.set()
         self.slow_may_end.set()
         self._uvicorn.should_exit = self._uvicorn.force_exit = True
-        self._thread.join(10)
+        self._thread.join(60)
         assert not self._thread.is_alive()
 
     def forget(self) -> None:
@@ -291,7 +291,7 @@ class McpServer:
     def add(self, name: str) -> None:
         """One more tool, of which those are told who listen."""
         self.offers = {**self.offers, name: _Offer(types.Tool(name=name, input_schema=_schema()), _who)}
-        asyncio.run_coroutine_threadsafe(self._tell(), self._loop).result(5)
+        asyncio.run_coroutine_threadsafe(self._tell(), self._loop).result(60)
 
     def identity(self, context: ServerRequestContext[Any]) -> str:
         token = (context.request.headers.get("authorization") or "").removeprefix("Bearer ") if context.request else ""

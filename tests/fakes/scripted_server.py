@@ -153,7 +153,7 @@ class ScriptedServer(ABC):
         ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(ready)), name="model-server", daemon=True)
         self._thread.start()
-        if not ready.wait(10):
+        if not ready.wait(60):
             raise NotInTimeError("the model server did not start")
 
     def stop(self) -> None:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 _DATABASE_FIXTURES = {"db", "transactional_db", "django_db_setup"}
+
+
+# They may still be at work for a test of a server in the same process; no pure test starts one.
+_THREADS_OF_EARLIER_TESTS = {"wake-ups", "ask-for-housekeeping", "rates-probe"}
 
 
 class _Watch:
@@ -20,6 +25,8 @@ class _Watch:
 
     def hook(self, event: str, arguments: tuple[Any, ...]) -> None:
         if not self.watching or event not in ("subprocess.Popen", "socket.connect", "socket.bind"):
+            return
+        if threading.current_thread().name in _THREADS_OF_EARLIER_TESTS:
             return
         # Connecting to a Unix socket is allowed, and so is urllib3, which binds a socket once, when it is imported.
         if event == "subprocess.Popen" or (isinstance(arguments[1], tuple) and not _is_called_by("urllib3.util.connection")):

@@ -23,6 +23,13 @@ from sessions_app.core.base import database, draining
 from sessions_app.core.log.broadcast.layer import ChannelLayer
 from sessions_app.core.records import database_checks, live_workers
 from sessions_app.core.workspaces import volume
+from tests.network.agents_app.mcp.test_catalogue import wait_for_lists
+
+
+@pytest.fixture(autouse=True)
+def _no_limit_is_met_by_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "TIMEOUT_SECONDS", 60.0)
+    wait_for_lists(monkeypatch)
 
 
 def test_healthz_needs_no_database() -> None:

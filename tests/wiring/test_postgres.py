@@ -37,7 +37,7 @@ def _end(pid: int) -> None:
     parameters = connections["default"].get_connection_params()
     wanted = {name: parameters[name] for name in ("dbname", "user", "password", "host", "port") if name in parameters}
     with psycopg.connect(**wanted, autocommit=True) as other:
-        other.execute("select pg_terminate_backend(%s::int, 5000)", (pid,))
+        assert other.execute("select pg_terminate_backend(%s::int, 60000)", (pid,)).fetchone() == (True,)
 
 
 def test_a_connection_closed_by_the_server_is_not_used() -> None:

@@ -83,7 +83,7 @@ def test_a_lock_ends_with_its_connection(make: Callable[..., SessionLocks]) -> N
 
 @pytest.mark.usefixtures("postgres")
 def test_who_does_not_ask_for_long_loses_its_locks(make: Callable[..., SessionLocks]) -> None:
-    hanging, other = make(0.05), make()
+    hanging, other = make(1.0), make()
     assert hanging.hold(Lock.DUTIES)
     until(lambda: other.hold(Lock.DUTIES))
     assert not hanging.hold(Lock.DUTIES)

@@ -49,7 +49,9 @@ def _midnight_comes_when_a_test_says_so(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.fixture(autouse=True)
-def _own_rates() -> Any:
+def _own_rates(monkeypatch: pytest.MonkeyPatch) -> Any:
+    # A late answer of a machine under pressure is none of a Redis that hangs.
+    monkeypatch.setattr(rates, "_READ_TIMEOUT", 30.0)
     rates.reset()
     yield
     rates.reset()

@@ -42,6 +42,13 @@ def _ended(accepted: turns.Accepted) -> tuple[str, str]:
     return turn.state, turn.stop_reason
 
 
+@pytest.fixture
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn that is just being written is locked for a moment, of which a machine under pressure makes a long one."""
+    monkeypatch.setattr(refusals, "deadline", lambda: time.monotonic() + 60)
+
+
+@pytest.mark.usefixtures("_patient")
 @pytest.mark.rule("A2")
 def test_a_revocation_stops_queued_running_and_waiting_turns_of_the_key(
     alice: World, start_worker: Callable[[], Worker], model: ModelServer, monkeypatch: pytest.MonkeyPatch
@@ -62,6 +69,7 @@ def test_a_revocation_stops_queued_running_and_waiting_turns_of_the_key(
     stopping.cancel_tenant(alice.caller.tenant)
 
 
+@pytest.mark.usefixtures("_patient")
 @pytest.mark.rule("A2")
 def test_a_turn_belongs_to_the_key_that_started_its_last_run(
     alice: World, start_worker: Callable[[], Worker], model: ModelServer

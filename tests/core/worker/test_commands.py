@@ -194,10 +194,12 @@ def test_a_command_is_killed_at_its_time_limit(
     start_worker()
     mark = "over-its-time"
     session = alice.session(tools=trusted(*TOOLS))
-    [result] = play(
-        alice, model, session, {"command": f"echo began; (exec -a {mark} sleep 1000) & exec -a {mark} sleep 1000", "timeout": 1}
-    )
-    assert result == "Killed with all its processes at the time limit of 1 s. Its output until then:\nbegan"
+    command = f"echo began; (exec -a {mark} sleep 1000) & exec -a {mark} sleep 1000"
+    for limit in (1, 5, 15):
+        [result] = play(alice, model, session, {"command": command, "timeout": limit})[-1:]
+        if result.endswith("began"):
+            break  # A busy machine may need longer to the first word.
+    assert result == f"Killed with all its processes at the time limit of {limit} s. Its output until then:\nbegan"
     wait_for(lambda: not programs(mark), "the end of the processes")
     assert not Terminal.objects.exists()
 

@@ -314,7 +314,7 @@ def test_a_summarising_model_that_never_answers_delays_a_run_no_longer_than_its_
     model: ModelServer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("sessions_app.core.worker.summariser.IN_RUN_SECONDS", 0.3)
+    monkeypatch.setattr("sessions_app.core.worker.summariser.IN_RUN_SECONDS", 3.0)
     model.script_for_key(SCRIBE, [text("Well, "), gate("never")])
     start_worker()
     session = alice.session(seed=seed_of(30))

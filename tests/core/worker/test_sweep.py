@@ -148,9 +148,10 @@ def test_no_locked_row_of_one_tenant_delays_other_tenants_take_overs_and_deadlin
 
 @pytest.mark.usefixtures("row_locks")
 def test_many_locked_turns_of_a_dead_worker_delay_another_tenants_take_over_as_little_as_one(
-    alice: World, bob: World, monkeypatch: pytest.MonkeyPatch
+    alice: World, bob: World, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     """A moment is two seconds here; to wait one for each of them would take longer than the test waits."""
+    settings.AGENTHOST_LEASE_SECONDS = 60.0
     monkeypatch.setattr("sessions_app.core.base.lock_timeouts._SHORT_MS", 2000)
     held = [alice.say(alice.session(), "x") for _ in range(40)]
     free = bob.say(bob.session(), "y")
@@ -184,9 +185,10 @@ def test_joining_an_answer_of_many_pieces_takes_linear_time() -> None:
 
 
 def test_tenants_take_turns_when_dead_workers_runs_are_taken_over(
-    alice: World, bob: World, monkeypatch: pytest.MonkeyPatch
+    alice: World, bob: World, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     """Ending a run may take a second, and the runs of one tenant may be many and older than all others."""
+    settings.AGENTHOST_LEASE_SECONDS = 60.0
     hers = [alice.say(alice.session(), "x") for _ in range(4)]
     his = [bob.say(bob.session(), "y") for _ in range(2)]
     assert len(turns.claim("dead", 6).runs) == 6
@@ -290,8 +292,9 @@ def test_a_duty_that_fails_every_time_delays_no_take_over(
 
 @pytest.mark.parametrize("lost", [OperationalError("gone"), NotReady()])
 def test_a_turn_that_cannot_be_taken_over_now_delays_no_other_and_does_not_count_as_an_outage(
-    alice: World, bob: World, monkeypatch: pytest.MonkeyPatch, lost: Exception
+    alice: World, bob: World, monkeypatch: pytest.MonkeyPatch, settings: Any, lost: Exception
 ) -> None:
+    settings.AGENTHOST_LEASE_SECONDS = 60.0
     broken, sound = alice.say(alice.session(), "x"), bob.say(bob.session(), "y")
     assert len(turns.claim("dead", 2).runs) == 2
     Turn.objects.filter(pk=broken.turn_id).update(lease_expires_at="2019-01-01T00:00:00Z")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
@@ -100,10 +101,13 @@ async def test_a_silent_redis_is_given_up_when_an_answer_is_missing(own_redis: R
 async def test_a_loop_that_was_blocked_does_not_take_redis_for_dead(own_redis: Redis) -> None:
     async with _connected(own_redis.url(), patience=0.05) as (connection, log):
         await _until(lambda: log.opened)
+        assert connection._open is not None
+        assert connection._open._transport is not None
+        descriptor = connection._open._transport.get_extra_info("socket").fileno()
         connection.send(pack("PING"))
         # The answer arrives at once and is not read: the loop does something else for twice the patience.
         blocked_until = time.monotonic() + 0.1
-        while time.monotonic() < blocked_until:
+        while time.monotonic() < blocked_until or not select.select([descriptor], [], [], 0)[0]:
             pass
         await _until(lambda: log.answers)
         assert log.errors == []

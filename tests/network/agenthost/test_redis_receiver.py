@@ -11,6 +11,7 @@ import kombu
 import pytest
 from redis import Redis as Client
 
+from agenthost import redis_receiver
 from agenthost.redis_receiver import RedisReceiver
 from ops.services import Redis
 
@@ -71,8 +72,12 @@ async def test_keys_may_change(own_redis: Redis, taken: Taken) -> None:
     await _until(lambda: not receiver._connection.is_open)
 
 
-async def test_the_wait_that_is_under_way_is_the_last_one_after_stop(own_redis: Redis, taken: Taken) -> None:
+async def test_the_wait_that_is_under_way_is_the_last_one_after_stop(
+    own_redis: Redis, taken: Taken, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redis_receiver, "WAIT_SECONDS", 30)
     with Client.from_url(own_redis.url()) as client:
+        client.ping()
         receiver = _receiver(own_redis, taken)
         receiver.take(lambda: ["one"])
         await _until(lambda: receiver._connection.unanswered)

@@ -89,6 +89,9 @@ def consumer(request: pytest.FixtureRequest, app: Celery, worker: Worker) -> Ite
     # When it is connected; in the loop, when the receiver is.
     for _ in range(2 if in_loop else 1):
         assert worker.woken.acquire(timeout=30)
+    # Celery listens to inspect and control a moment after it is ready.
+    with Client.from_url(app.conf.broker_url) as client:
+        _until(lambda: client.pubsub_numpat() >= 1)
     worker.threads.clear()
     yield consuming
     consuming.close()
@@ -166,23 +169,23 @@ def test_a_stock_consumer_takes_our_message(app: Celery, worker: Worker, publish
 def test_celery_inspect_and_control_work(app: Celery, consumer: worker_services.Consumer, worker: Worker) -> None:
     app.tasks[WAKE].apply_async(retry=False)
     assert worker.woken.acquire(timeout=30)
-    inspect = app.control.inspect(timeout=5, limit=1)
+    inspect = app.control.inspect(timeout=60, limit=1)
     (name,) = inspect.ping() or {}
     assert [queue["name"] for queue in (inspect.active_queues() or {})[name]] == ["agenthost"]
     assert (inspect.stats() or {})[name]["total"][WAKE] >= 1
     # A worker that an operator takes off the queue gets no more messages; back on it, it gets them.
-    app.control.cancel_consumer("agenthost", reply=True, limit=1, timeout=5)
+    app.control.cancel_consumer("agenthost", reply=True, limit=1, timeout=60)
     # The wait in Redis that was under way has ended.
     assert consumer._receiver is not None
     _until(lambda: not consumer._receiver._connection.unanswered)  # type: ignore[union-attr]  # as asserted
     app.tasks[WAKE].apply_async(retry=False)
     assert not worker.woken.acquire(blocking=False)
-    app.control.add_consumer("agenthost", reply=True, limit=1, timeout=5)
+    app.control.add_consumer("agenthost", reply=True, limit=1, timeout=60)
     assert worker.woken.acquire(timeout=30)
 
 
 def test_events_are_sent_when_an_operator_wants_them(app: Celery, consumer: worker_services.Consumer, worker: Worker) -> None:
-    app.control.broadcast("enable_events", reply=True, limit=1, timeout=5)
+    app.control.broadcast("enable_events", reply=True, limit=1, timeout=60)
     seen: list[str] = []
     with app.connection_for_read() as connection:
         receiver = app.events.Receiver(connection, handlers={"*": lambda event: seen.append(event["type"])})

@@ -124,7 +124,7 @@ def code_of_end(client: ClientConnection) -> int | None:
 
 def until(true: Callable[[], bool]) -> None:
     pause = threading.Event()
-    for _ in range(2000):
+    for _ in range(12_000):
         if true():
             return
         pause.wait(0.005)
@@ -177,10 +177,12 @@ def test_a_peer_that_reads_nothing_gets_one_pong_for_many_pings(port: int, echo:
     assert read.count(b"\x8a\x04") == 1
 
 
-def test_a_flood_of_small_frames_is_read_slowly_and_completely(port: int) -> None:
+def test_a_flood_of_small_frames_is_read_slowly_and_completely(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # So slowly that a machine under pressure is faster.
+    monkeypatch.setattr("agenthost.websocket._FRAMES_PER_SECOND", 30)
     with connected(port) as client:
         send_raw(client, frame(PONG) * 2100, frame(TEXT, b"after it"))
-        assert client.recv(timeout=20) == "after it"
+        assert client.recv(timeout=60) == "after it"
     assert Watched.rested.is_set()
 
 

@@ -24,7 +24,7 @@ for _ in range(int(sys.argv[1])):
 os.write(1, b"ready\\n")
 sys.stdin.read()
 """
-_WAITS = "import os, sys; os.write(1, b'ready\\n'); sys.stdin.read()"
+_WAITS = "import os; os.write(1, b'ready\\n'); os.read(0, 1)"
 
 _MAPS = "import mmap; own = mmap.mmap(-1, 16 << 20); own.write(b'x' * (16 << 20)); " + _WAITS
 

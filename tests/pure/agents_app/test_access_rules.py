@@ -11,6 +11,7 @@ from agents_app import access_rules, loader, spec
 from agents_app.access_rules import AccessRule, Policy, strictest
 from agents_app.errors import AgentsFileError
 from agents_app.tools.files.uses import use_of
+from tests import costs
 
 
 def names(path: str) -> tuple[str, ...]:
@@ -85,9 +86,9 @@ def test_programs_are_not_free_where_a_rule_restricts_files() -> None:
 
 def test_a_hostile_name_costs_little_time() -> None:
     rule = AccessRule(("**/a*/**/a*/**/a*b*c*d*e*f",) * 10, "deny")
-    begun = time.monotonic()
+    begun = time.process_time()
     assert not rule.matches(("a" * 255,) * 128)
-    assert time.monotonic() - begun < 5
+    assert time.process_time() - begun < 125 * costs.reading_numbers()
 
 
 AGENT = '[[agents]]\nname = "coder"\nmodel = "demo:guide"\n'

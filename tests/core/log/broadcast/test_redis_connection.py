@@ -118,8 +118,8 @@ async def test_redis_over_tls_is_talked_to_and_its_certificate_checked(
         careless = make_layer(f"{address}?ssl_cert_reqs=none")
         await talks(careless)
         strict = make_layer(address)
-        channel = await asyncio.wait_for(strict.new_channel(), 5)
-        await asyncio.wait_for(strict.group_add("group", channel), 5)
+        channel = await asyncio.wait_for(strict.new_channel(), 60)
+        await asyncio.wait_for(strict.group_add("group", channel), 60)
         assert not strict.pubsub_up()
         for layer in (trusting, careless, strict):
             await asyncio.to_thread(layer.close)
@@ -156,8 +156,8 @@ async def test_a_redis_that_falls_silent_counts_as_down_and_comes_back(make_laye
 @pytest.mark.parametrize("address", ["redis://localhost:1/0", "unix:///nowhere/redis.sock"])
 async def test_a_redis_that_is_not_there_is_no_error_of_the_callers(address: str, make_layer: MakeLayer) -> None:
     layer = make_layer(address)
-    channel = await asyncio.wait_for(layer.new_channel(), 5)
-    await asyncio.wait_for(layer.group_add("group", channel), 5)
+    channel = await asyncio.wait_for(layer.new_channel(), 60)
+    await asyncio.wait_for(layer.group_add("group", channel), 60)
     assert not layer.pubsub_up()
     assert not layer.publish("group", [{"n": 1}])
 
@@ -181,8 +181,8 @@ async def test_whoever_gives_up_joining_disturbs_nobody(
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
 
-def _threads() -> int:
-    return sum(thread.name == "broadcast" for thread in threading.enumerate())
+def _threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "broadcast"}
 
 
 async def test_an_adopted_loop_carries_the_connection_until_it_is_released(make_layer: MakeLayer, shared_redis: Redis) -> None:
@@ -196,12 +196,12 @@ async def test_an_adopted_loop_carries_the_connection_until_it_is_released(make_
         await here.group_add("late", channel)
         await there.group_send("late", {"n": 1})
         assert await asyncio.wait_for(here.receive(channel), 60) == {"n": 1}
-        assert _threads() == before
+        assert _threads() <= before
     finally:
         await process_loop.release()
     # It continues in a thread, and what was sent meanwhile may be lost.
     await wait_until(here.pubsub_up, "it is connected again")
-    assert _threads() == before + 1
+    assert len(_threads() - before) == 1
     await there.group_send("late", {"n": 2})
     assert [await asyncio.wait_for(here.receive(channel), 60) for _ in range(2)] == [{"type": LOST}, {"n": 2}]
     for layer in (here, there):
@@ -220,7 +220,7 @@ async def test_threads_and_other_loops_talk_over_the_loop_that_carries_the_conne
         carrier.do(layer.group_send("group", {"n": 2}))
         await layer.group_send("group", {"n": 3})
         assert [await asyncio.wait_for(layer.receive(channel), 60) for _ in range(3)] == [{"n": 1}, {"n": 2}, {"n": 3}]
-        assert _threads() == before
+        assert _threads() <= before
 
         async def leave_in_a_thread_and_join() -> None:
             leaving = threading.Thread(target=asyncio.run, args=(layer.group_discard("group", channel),))

@@ -321,7 +321,10 @@ async def until(condition: Callable[[], bool]) -> None:
     await in_db(wait_for, condition, "the condition")
 
 
-async def test_a_locked_counter_delays_other_tenants_once(ann: Client, ben: Client, seen: Batches) -> None:
+async def test_a_locked_counter_delays_other_tenants_once(
+    ann: Client, ben: Client, seen: Batches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "_KEPT_OUT_SECONDS", 60.0)
     a, b = await warm(ann, ben, sessions=4)
 
     def lock() -> None:

@@ -241,6 +241,7 @@ def test_a_database_that_comes_back_in_time_answers_and_one_that_does_not_is_not
     assert asked is not None
     with pytest.raises(NotReady):
         asked.result(WAIT)
+    monkeypatch.setattr(loop_barriers, "TIMEOUT_SECONDS", WAIT)
     away["port"] = parameters["port"]
     again = made.ask_from_thread()
     assert again is not None

@@ -484,7 +484,7 @@ def test_pipelined_requests_are_limited(client: Connection, behind: Mirror) -> N
 
 def test_a_silent_connection_is_closed_and_a_half_request_is_408(behind: Mirror, settings: Settings) -> None:
     settings.AGENTHOST_CORS_ORIGINS = ["*"]
-    with running(behind, Limits(head_seconds=0.2)) as port:
+    with running(behind, Limits(head_seconds=1.0)) as port:
         with Connection(port) as silent:
             assert silent.closed()
         with Connection(port) as empty_lines:
@@ -501,7 +501,7 @@ def test_a_silent_connection_is_closed_and_a_half_request_is_408(behind: Mirror,
 
 @pytest.mark.parametrize("more", [b"b", b"bcd", b"bcd\r\n"])
 def test_an_unread_body_does_not_keep_the_connection_open(behind: Mirror, more: bytes) -> None:
-    with running(behind, Limits(head_seconds=0.2)) as port, Connection(port) as client:
+    with running(behind, Limits(head_seconds=1.0)) as port, Connection(port) as client:
         client.head("OPTIONS", "/at-once", content_length="4")
         client.send(b"a")
         assert client.answer().status == 204
@@ -510,7 +510,7 @@ def test_an_unread_body_does_not_keep_the_connection_open(behind: Mirror, more: 
 
 
 def test_the_header_timeout_does_not_apply_to_bodies_and_responses(behind: Mirror) -> None:
-    with running(behind, Limits(head_seconds=0.1)) as port, Connection(port) as client, Connection(port) as silent:
+    with running(behind, Limits(head_seconds=1.0)) as port, Connection(port) as client, Connection(port) as silent:
         client.head("POST", "/wait", content_length="4")
         client.send(b"ab")
         assert silent.closed()
@@ -553,7 +553,11 @@ def until_admitted(port: int) -> None:
     raise AssertionError("the slot never came free")
 
 
-def test_connections_above_the_total_limit_are_refused(behind: Mirror, settings: Settings) -> None:
+def test_connections_above_the_total_limit_are_refused(
+    behind: Mirror, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # None of those that were refused is free again meanwhile.
+    monkeypatch.setattr("agenthost.edge.protocol._LINGER_SECONDS", 60.0)
     settings.AGENTHOST_PROXIES = "127.0.0.1"
     settings.AGENTHOST_CORS_ORIGINS = ["*"]
     limits = Limits(connections=5, per_address=1)
@@ -570,7 +574,8 @@ def test_connections_above_the_total_limit_are_refused(behind: Mirror, settings:
             each.close()
 
 
-def test_closing_is_not_a_reset_for_a_client_that_still_sends(client: Connection) -> None:
+def test_closing_is_not_a_reset_for_a_client_that_still_sends(client: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agenthost.edge.protocol._LINGER_SECONDS", 60.0)
     with socket.create_connection(("127.0.0.1", client.port), timeout=10) as raw:
         raw.sendall(b"GET / HTTP/1.1\r\n" + HOST + b"x: " + b"y" * 5000)
         for _ in range(20):

@@ -229,7 +229,7 @@ async def test_no_secret_is_in_any_log_or_error(server: McpServer, caplog: pytes
 async def test_a_call_that_takes_too_long_ends_and_is_cancelled_at_its_server(server: McpServer) -> None:
     # Connected already, so that the time is the tool's.
     assert await call(server, "read_file", {"path": "x"})
-    assert await failure(server, "slow", timeout=2) == "timed out after 2 s"
+    assert await failure(server, "slow", timeout=6) == "timed out after 6 s"
     assert await in_thread(server.slow_cancelled)
     assert await call(server, "read_file", {"path": "x"}) == "what stands in x"
 
@@ -241,7 +241,7 @@ async def test_a_run_that_is_cancelled_returns_at_once_and_its_server_hears_of_i
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 20
     assert await in_thread(server.slow_cancelled)
 
 
@@ -426,10 +426,10 @@ async def test_the_tools_time_stands_still_while_a_question_is_open(server: McpS
     user = User(FormAnswer("decline"))
     user.may_answer.clear()
     assert await call(server, "read_file", {"path": "x"})
-    asking = asyncio.create_task(call(server, "ask", ask=user, timeout=4))
+    asking = asyncio.create_task(call(server, "ask", ask=user, timeout=8))
     await eventually(lambda: user.forms)
     # The tool's own time passes; that nothing happens then cannot be waited for in another way.
-    assert await asyncio.wait({asking}, timeout=4.5) == (set(), {asking})
+    assert await asyncio.wait({asking}, timeout=8.5) == (set(), {asking})
     user.may_answer.set()
     assert await asking == "decline: None"
 

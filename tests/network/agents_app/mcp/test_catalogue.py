@@ -19,8 +19,15 @@ from agents_app.spec import AgentSpec, McpSpec, OptionSpec, ToolSpec
 from tests.fakes.mcp_server import McpServer, serving
 
 
+def wait_for_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first look at an agent waits for its servers' tools as long as it takes on a busy machine."""
+    monkeypatch.setattr(module, "FIRST_WAIT_SECONDS", 60.0)
+    monkeypatch.setattr(module, "_IMPORT_SECONDS", 60.0)
+
+
 @pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
+def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    wait_for_lists(monkeypatch)
     yield
     catalogue.close()
 
@@ -112,15 +119,15 @@ def test_a_server_that_is_down_at_first_costs_a_moment_at_most() -> None:
 
 def test_nobody_waits_long_for_a_server_that_hangs_and_nobody_twice(server: McpServer, monkeypatch: pytest.MonkeyPatch) -> None:
     server.may_answer.clear()
-    monkeypatch.setattr(module, "FIRST_WAIT_SECONDS", 2.0)
+    monkeypatch.setattr(module, "FIRST_WAIT_SECONDS", 6.0)
     with registry.use([agent(McpSpec("harbour", server.url))]):
         waits = []
         for _ in range(2):
             began = time.monotonic()
             assert names() == set()
             waits.append(time.monotonic() - began)
-        assert waits[0] >= 1.9
-        assert waits[1] < 1.9
+        assert waits[0] >= 5.9
+        assert waits[1] < 5.9
         server.may_answer.set()
         eventually(lambda: "read_file" in names())
 
@@ -130,7 +137,7 @@ async def test_an_event_loop_never_waits(server: McpServer) -> None:
     with registry.use([agent(McpSpec("harbour", server.url))]):
         began = time.monotonic()
         assert names() == set()
-        assert time.monotonic() - began < module.FIRST_WAIT_SECONDS - 0.5
+        assert time.monotonic() - began < module.FIRST_WAIT_SECONDS / 2
 
 
 def test_the_catalogue_asks_with_the_options_own_values(server: McpServer) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -51,7 +52,8 @@ async def test_a_session_with_a_secret_of_its_own_asks_for_itself(silent: McpSer
     silent.may_answer.set()
     connection._HANDSHAKE_SECONDS = 30.0  # the fixture puts it back
     try:
-        found = await session_tools.discover(spec, {"token": "mine"}, "a conversation", ())
+        patient = replace(spec, limits=Limits(connect=30))
+        found = await session_tools.discover(patient, {"token": "mine"}, "a conversation", ())
     finally:
         await pool().close()
     assert "read_file" in {tool.name for tool in found.spec.tools}

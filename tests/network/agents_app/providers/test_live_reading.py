@@ -117,7 +117,7 @@ async def test_a_model_that_falls_silent_after_deltas_that_were_taken_times_out(
     consumer = Consumer()
     async with server(silent) as url:
         with pytest.raises(ProviderError) as caught:
-            await consumer.hear(url, between_outputs=0.3)
+            await consumer.hear(url, between_outputs=2.0)
     assert caught.value.fault == "timeout"
     assert consumer.text == "0123456789"
 

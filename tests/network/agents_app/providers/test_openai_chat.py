@@ -450,7 +450,7 @@ async def test_nobody_listening_is_unavailable() -> None:
 @pytest.mark.parametrize("opening", [[], [steps.raw(b": thinking\n\n")]])
 async def test_no_output_in_time_is_a_timeout_and_closes_the_connection(model: ModelServer, opening: steps.Answer) -> None:
     script = model.script([*opening, steps.hang()])
-    fault = await fault_of(request(model.url, script, limits=replace(LIMITS, first_output=0.2)))
+    fault = await fault_of(request(model.url, script, limits=replace(LIMITS, first_output=2.0)))
     assert fault.fault == "timeout"
     assert model.wait_ended(model.wait_request(script)) == "closed"
     assert len(model.requests_of(script)) == 1
@@ -523,7 +523,8 @@ async def test_cancelling_the_task_closes_the_connection(model: ModelServer, ope
     assert model.wait_ended(model.wait_request(script)) == "closed"
 
 
-async def test_a_complete_answer_leaves_its_connection_for_the_next(model: ModelServer) -> None:
+async def test_a_complete_answer_leaves_its_connection_for_the_next(model: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agents_app.providers.exchange.FOR_END", 60.0)
     scripts = [model.script([steps.text("a")]) for _ in range(3)]
     for script in scripts:
         await events(request(model.url, script))

@@ -28,7 +28,7 @@ async def test_listeners_are_called_in_their_loop_when_it_begins(draining: Modul
         assert not called.is_set()
         # The signal may come in another thread.
         await asyncio.to_thread(draining.start)
-        await asyncio.wait_for(called.wait(), 10)
+        await asyncio.wait_for(called.wait(), 60)
     assert draining.is_draining()
 
 
@@ -46,7 +46,7 @@ def test_a_signal_while_a_stream_registers_does_not_block(draining: ModuleType) 
 
     thread = threading.Thread(target=interrupted, daemon=True)
     thread.start()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
 
 

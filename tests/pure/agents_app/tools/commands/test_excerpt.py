@@ -8,6 +8,7 @@ import time
 import pytest
 
 from agents_app.tools.commands.excerpt import Cleaner, Excerpt
+from tests import costs
 
 
 def cleaned(*pieces: str) -> str:
@@ -53,7 +54,7 @@ def test_hostile_output_takes_linear_time(piece: str) -> None:
         excerpt.add(cleaner.feed(piece * 30_000))
     excerpt.add(cleaner.end())
     assert len(excerpt.text()) < 1200
-    assert time.process_time() - began < 3
+    assert time.process_time() - began < 75 * costs.reading_numbers()
 
 
 def test_a_long_line_is_not_held_back_for_ever() -> None:
