@@ -138,7 +138,7 @@ class Board:
         with contextlib.suppress(OSError):
             if self._file is None:
                 self._file = self._opened()
-            # One write, and never a shorter one: whoever reads meanwhile finds no rest of the text before.
+            # One write, and never a shorter one: a reader never finds the end of an older text after this one.
             os.pwrite(self._file, mine.text().encode().ljust(os.fstat(self._file).st_size), 0)
 
     def _opened(self) -> int:

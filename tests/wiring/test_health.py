@@ -23,7 +23,7 @@ from sessions_app.core.base import database, draining
 from sessions_app.core.log.broadcast.layer import ChannelLayer
 from sessions_app.core.records import database_checks, live_workers
 from sessions_app.core.workspaces import volume
-from tests.network.agents_app.mcp.test_catalogue import wait_for_lists
+from tests.mcp_lists import wait_for_lists
 
 
 @pytest.fixture(autouse=True)

@@ -44,7 +44,7 @@ def _ended(accepted: turns.Accepted) -> tuple[str, str]:
 
 @pytest.fixture
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A turn that is just being written is locked for a moment, of which a machine under pressure makes a long one."""
+    """A revocation waits for a locked turn as long as it takes: a slow machine holds the lock of a write for longer."""
     monkeypatch.setattr(refusals, "deadline", lambda: time.monotonic() + 60)
 
 
@@ -175,12 +175,10 @@ def test_locked_turns_are_left_to_the_sweep_and_reported_to_the_operator(
     assert {_ended(each) for each in (*held, free)} == {("cancelled", "error")}
 
 
-def test_a_turn_that_is_unlocked_in_time_is_stopped_by_the_revocation_itself(
-    alice: World, monkeypatch: pytest.MonkeyPatch, on_postgres: bool
-) -> None:
+@pytest.mark.usefixtures("_patient")
+def test_a_turn_that_is_unlocked_in_time_is_stopped_by_the_revocation_itself(alice: World, on_postgres: bool) -> None:
     if not on_postgres:
         pytest.skip("SQLite has no row locks")
-    monkeypatch.setattr(refusals, "deadline", lambda: time.monotonic() + 60)
     held, free = alice.session(), alice.session()
     first, second = alice.say(held, "x"), alice.say(free, "y")
     found: list[Refusal] = []

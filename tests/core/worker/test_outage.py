@@ -196,7 +196,7 @@ def test_a_worker_that_was_suspended_keeps_its_runs(
     wait_for(lambda: "text_delta" in kinds(session), "the first words")
     asleep = threading.Event()
     worker._loop.call_soon_threadsafe(asleep.wait, 60)
-    wait_for(lambda: caplog.text.count("leases_not_renewed") >= 2, "the loop stands still for longer than an outage may last")
+    wait_for(lambda: caplog.text.count("leases_not_renewed") >= 2, "the loop is blocked for longer than an outage may last")
     asleep.set()
     model.open_gate("hold")
     assert wait_for_state(accepted, "done", "error").state == "done"

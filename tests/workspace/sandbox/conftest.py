@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import uvloop
 
-from sessions_app.workspace import sandbox
+from sessions_app.workspace import process, sandbox
 from sessions_app.workspace.limits import Limits
+from sessions_app.workspace.process import BoxProcess
 from sessions_app.workspace.sandbox import Box
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
@@ -41,6 +42,20 @@ def init_of(pid: int) -> int:
 
 def status_of(pid: int) -> dict[str, str]:
     return dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[BoxProcess]:
+    """The processes of boxes, as they are made."""
+    found: list[BoxProcess] = []
+
+    class Noted(BoxProcess):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            found.append(self)
+
+    monkeypatch.setattr(process, "BoxProcess", Noted)
+    return found
 
 
 @pytest.fixture

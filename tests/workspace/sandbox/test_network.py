@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -176,21 +175,15 @@ def test_a_flood_of_connections_leaves_the_network_to_another_tenant(tmp_path: P
 
 
 def test_a_box_that_ends_while_its_outlet_is_made_leaves_no_proxy(
-    tmp_path: Path, python: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, python: str, made: list[process.BoxProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, listeners, listener_in = list[process.BoxProcess](), list[socket.socket](), outlet.listener_in
-
-    class Noted(process.BoxProcess):
-        def __init__(self, *given: Any) -> None:
-            super().__init__(*given)
-            made.append(self)
+    listeners, listener_in = list[socket.socket](), outlet.listener_in
 
     async def late(init: int, owner: tuple[int, int] | None) -> socket.socket:
         listeners.append(await listener_in(init, owner))
         await made[-1].close()
         return listeners[-1]
 
-    monkeypatch.setattr(process, "BoxProcess", Noted)
     monkeypatch.setattr(process, "listener_in", late)
 
     async def scenario() -> None:

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -230,20 +229,14 @@ def test_a_program_that_ends_before_it_is_looked_for_has_its_own_exit_code(
 
 
 def test_a_program_whose_box_is_gone_before_it_is_seen_to_begin_is_not_watched_for_ever(
-    run: Run, box: Box, monkeypatch: pytest.MonkeyPatch
+    run: Run, box: Box, made: list[BoxProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    until_ready, made = box_processes._until_ready, list[BoxProcess]()
-
-    class Noted(BoxProcess):
-        def __init__(self, *given: Any) -> None:
-            super().__init__(*given)
-            made.append(self)
+    until_ready = box_processes._until_ready
 
     async def late(errors: box_processes.Stream) -> None:
         await until_ready(errors)
         await made[-1].wait()
 
-    monkeypatch.setattr(box_processes, "BoxProcess", Noted)
     monkeypatch.setattr(box_processes, "_until_ready", late)
 
     async def scenario() -> None:

@@ -17,12 +17,7 @@ from agents_app.mcp.catalogue import catalogue
 from agents_app.mcp.connection import Connection as McpConnection
 from agents_app.spec import AgentSpec, McpSpec, OptionSpec, ToolSpec
 from tests.fakes.mcp_server import McpServer, serving
-
-
-def wait_for_lists(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first look at an agent waits for its servers' tools as long as it takes on a busy machine."""
-    monkeypatch.setattr(module, "FIRST_WAIT_SECONDS", 60.0)
-    monkeypatch.setattr(module, "_IMPORT_SECONDS", 60.0)
+from tests.mcp_lists import wait_for_lists
 
 
 @pytest.fixture(autouse=True)

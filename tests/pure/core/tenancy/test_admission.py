@@ -156,7 +156,7 @@ async def outcome(raw: str, address: str = "192.0.2.1") -> type | int:
 async def test_an_address_with_many_wrong_keys_is_told_to_wait_and_costs_no_query(
     monkeypatch: pytest.MonkeyPatch, lookups: Lookups
 ) -> None:
-    # The clock stands still: one more is allowed every twelve seconds.
+    # The clock does not move: one more is allowed every twelve seconds.
     monkeypatch.setattr(admission, "_wrong", WrongKeys(lambda: 5, lambda: 100.0))
     known, new = new_key(), new_key()
     lookups.good |= {known, new}
