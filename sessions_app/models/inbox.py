@@ -22,6 +22,7 @@ class PendingMessage(models.Model):
     api_key = models.ForeignKey(
         ApiKey, on_delete=models.SET_NULL, null=True, related_name="+", help_text="Whose turn it will be."
     )
+    client = models.TextField(null=True, help_text="The AHP client that sent it; null: of an earlier release.")
     kind = models.CharField(max_length=8, choices=PendingKind.choices)
     message_id = models.CharField(max_length=256)
     message = models.TextField()

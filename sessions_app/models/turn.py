@@ -9,11 +9,13 @@ from sessions_app.models.key import ApiKey
 from sessions_app.models.session import Session
 from sessions_app.models.tenant import Tenant
 
-TURN_FORMAT = 5
+TURN_FORMAT = 6
 """The newest turn format that this code knows. Workers leave turns with a newer format to newer workers.
 
 2: the agent's definition uses fields that format 1 does not have (``agents_app.spec.FIELDS_SINCE``). 3: MCP servers as
-programs. 4: the network of commands. 5: rules of access to files."""
+programs. 4: the network of commands. 5: rules of access to files.
+6: a model of the turn's own."""
+TURN_WITH_MODEL = 6
 
 
 class TurnState(models.TextChoices):
@@ -76,6 +78,11 @@ class Turn(models.Model):
     duration_ms = models.BigIntegerField(
         null=True, help_text="As measured by who ended it; null: it is live, or was cut while live."
     )
+    model = models.TextField(null=True, help_text="The model that its message names, or that clients are shown; null: none.")
+    model_named = models.BooleanField(
+        default=False, db_default=False, help_text="Its message names the model, which counts instead of the session's."
+    )
+    client = models.TextField(null=True, help_text="The AHP client whose message started it; null: none did.")
     attention = models.BooleanField(
         default=False, db_default=False, help_text="The session has, or had, pending messages or clients: the run has to look."
     )

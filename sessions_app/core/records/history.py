@@ -484,7 +484,8 @@ def cut(session: Session, row: int, position: int, at: datetime) -> None:
 
 _TURN_COLUMNS = (
     "tenant_id, api_key_id, public_id, definition_id, format, state, stop_reason, error, run, step, parts, takeovers,"
-    " input_tokens, output_tokens, cache_read_tokens, created_at, queued_at, started_at, ended_at, provider_closed_at, said"
+    " input_tokens, output_tokens, cache_read_tokens, created_at, queued_at, started_at, ended_at, provider_closed_at, said,"
+    " began, duration_ms, model, model_named"
 )
 _COPY_TURNS = f"""
 insert into sessions_app_turn ({_TURN_COLUMNS}, session_id, fence, worker, attention)

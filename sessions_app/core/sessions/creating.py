@@ -257,6 +257,7 @@ def _create(caller: Caller, new: NewSession, first_turn: FirstTurn | None, idemp
                 session,
                 turn_id,
                 content=first_turn.content,
+                model=turns.TurnModel.of(new.spec, new.options),
                 definition=definition,
                 deadline=first_turn.deadline,
                 has_history=bool(new.seed or new.fork),

@@ -94,17 +94,17 @@ def put(
         elif not pending.filter(message_id=message_id).exists() and pending.count() >= MOST_QUEUED:
             raise NotPossible(f"the session already has {MOST_QUEUED} queued messages, which is the limit")
         kept = kept_files(message, files or {})
+        client = None if dispatched is None else dispatched.client
+        stored = {"message": document, "files": kept, "api_key_id": caller.key, "client": client}
         position = (pending.aggregate(last=Max("position"))["last"] or 0) + 1
         PendingMessage.objects.update_or_create(
             session=change.session,
             kind=kind,
             message_id=message_id,
-            defaults={"message": document, "files": kept, "api_key_id": caller.key},
+            defaults=stored,
             create_defaults={
+                **stored,
                 "tenant_id": change.session.tenant_id,
-                "message": document,
-                "files": kept,
-                "api_key_id": caller.key,
                 "position": position,
                 "created_at": timezone.now(),
             },

@@ -103,7 +103,7 @@ class TurnView:
     """``ending`` None: the turn is live. ``content``: the user's message as the model got it; None: there was none.
 
     ``usage``: input, output and cached tokens; None before the first model message. ``error``: a short public code.
-    ``model``: the one that the message names; None: it names none. ``began``: a text (core.base.times).
+    ``model``: the one that clients are shown with the message. ``began``: a text (core.base.times).
     """
 
     id: str
@@ -114,7 +114,7 @@ class TurnView:
     ending: Ending | None
     usage: tuple[int, int, int] | None = None
     error: str = ""
-    model: dict[str, Any] | None = None
+    model: str | None = None
     began: str = ""
     duration_ms: int = 0
     forms: list[FormView] = field(default_factory=list)
@@ -319,7 +319,8 @@ def _view(
         ending=_ENDINGS.get(row.state),
         usage=(row.input_tokens, row.output_tokens, row.cache_read_tokens) if row.step else None,
         error=row.error,
-        model=message.get("model"),
+        # The previous release has it in the message.
+        model=row.model or (message.get("model") or {}).get("id"),
         began=began_of(row),
         duration_ms=duration_of(row),
         forms=forms,

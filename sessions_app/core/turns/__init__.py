@@ -48,6 +48,7 @@ from sessions_app.core.turns.types import (
     Permission,
     Stop,
     Stopped,
+    TurnModel,
 )
 
 __all__ = [
@@ -70,6 +71,7 @@ __all__ = [
     "StartedTurn",
     "Stop",
     "Stopped",
+    "TurnModel",
     "accepted_before",
     "answer",
     "answering",

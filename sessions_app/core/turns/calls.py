@@ -18,7 +18,7 @@ from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.base.identifiers import new_id
 from sessions_app.core.log import broadcast, journal
 from sessions_app.core.log.journal.types import NewEvent
-from sessions_app.core.records import clients, dispatches, history, idempotency, session_settings
+from sessions_app.core.records import clients, dispatches, history, idempotency, options, session_settings
 from sessions_app.core.records.dispatches import Dispatched
 from sessions_app.core.records.history import StepRef
 from sessions_app.core.records.idempotency import IdempotencyKey
@@ -28,7 +28,17 @@ from sessions_app.core.turns import call_options, tasks
 from sessions_app.core.turns.answers import actor_of, check_answers, close_form_row, grantable_tools, store_answers
 from sessions_app.core.turns.closing import lock_live_turn, lock_open_calls
 from sessions_app.core.turns.opening import accepted_before, append_all, insert_turn, open_turn_and_calls
-from sessions_app.core.turns.types import Accepted, Answer, ClientResult, Decision, FormEnd, Outcome, Permission, Stopped
+from sessions_app.core.turns.types import (
+    Accepted,
+    Answer,
+    ClientResult,
+    Decision,
+    FormEnd,
+    Outcome,
+    Permission,
+    Stopped,
+    TurnModel,
+)
 from sessions_app.models import CallRunner, CallState, Form, Session, ToolCall, Turn, TurnState
 
 UNKNOWN_HERE = "Tool execution failed: the client does not know this tool"
@@ -66,8 +76,10 @@ def answer(
         if live is None:
             public_id, run = new_id("turn"), 1
             began = times.text_of(now)
-            turn = insert_turn(tx, None, caller.key, session, public_id, definition, deadline, began=began)
-            start = Happening(Kind.TURN_STARTED, {"turn": public_id, "run": run, "started_at": began, "message": None})
+            model = TurnModel.of(spec, options.shown([session.pk]).get(session.pk, {}))
+            turn = insert_turn(tx, None, caller.key, session, public_id, definition, deadline, began=began, model=model)
+            payload = {"turn": public_id, "run": run, "started_at": began, "message": None, "model": model.id}
+            start = Happening(Kind.TURN_STARTED, payload)
             history.adopt_calls(calls, turn)
         else:
             turn, public_id, run = live.pk, live.public_id, live.run + 1

@@ -19,12 +19,13 @@ from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.base.user_messages import UserMessage, content_of, files_of
 from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import NewEvent
+from sessions_app.core.records import options
 from sessions_app.core.tenancy import definitions, usage_entries
 from sessions_app.core.turns.closing import lock_run
 from sessions_app.core.turns.deferred import apply_deferred_models
 from sessions_app.core.turns.opening import open_turn_and_calls
 from sessions_app.core.turns.starting import FirstMessage, begin_locked
-from sessions_app.core.turns.types import Claimed
+from sessions_app.core.turns.types import Claimed, TurnModel
 from sessions_app.models import ApiKey, PendingKind, PendingMessage, Session
 
 
@@ -71,7 +72,8 @@ def take_first(tx: journal.Transaction, session: Session) -> bool:
         PendingMessage.objects.filter(session=session, message_id=row.message_id).delete()
     taken = {"kind": PendingKind.QUEUED.value, "id": row.message_id, "taken": True}
     tx.append(NewEvent(session.tenant_id, session.pk, Happening(Kind.MESSAGE_NOT_PENDING, taken)))
-    first = FirstMessage(content, message, queued_id=row.message_id)
+    model = TurnModel.of(spec, options.shown([session.pk]).get(session.pk, {}), message)
+    first = FirstMessage(content, message, queued_id=row.message_id, model=model, client=row.client)
     _, calls = open_turn_and_calls(session)
     begin_locked(tx, None, row.api_key_id, session, new_id("turn"), first, definitions.resolve(spec), None, None, calls)
     return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
 
@@ -16,13 +16,13 @@ from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import NewEvent
 from sessions_app.core.records import idempotency
 from sessions_app.core.records.idempotency import EarlierResult, IdempotencyKey
-from sessions_app.core.tenancy import access, definitions, usage_entries
+from sessions_app.core.tenancy import access, agents, definitions, usage_entries
 from sessions_app.core.turns.closing import lock_live_turn, lock_open_calls
-from sessions_app.core.turns.types import Accepted
-from sessions_app.models import Session, ToolCall, Turn, TurnState
+from sessions_app.core.turns.types import Accepted, TurnModel
+from sessions_app.models import TURN_WITH_MODEL, Session, ToolCall, Turn, TurnState
 
 OpenState = list[tuple[Any, ...]]
-"""One row: whether a turn is live, whether a call is open, the session's bytes, and the number of its next turn's row.
+"""One row: whether a turn is live, whether a call is open, the session's bytes and model, and the number of its next turn's row.
 
 A session's turns are in the order of their numbers, so the number is taken while the session is locked. None on SQLite.
 """
@@ -30,7 +30,8 @@ A session's turns are in the order of their numbers, so the number is taken whil
 _ANYTHING_OPEN = f"""
 select exists (select 1 from sessions_app_turn where session_id = %s and state in ('queued', 'running', 'waiting')),
  exists (select 1 from sessions_app_toolcall where session_id = %s
-  and state in ('pending', 'granted', 'running', 'review')), {usage_entries.SESSION_BYTES}, {{next_turn}}
+  and state in ('pending', 'granted', 'running', 'review')), {usage_entries.SESSION_BYTES},
+ (select value from sessions_app_optionvalue where session_id = %s and name = 'model'), {{next_turn}}
 """
 
 
@@ -50,13 +51,19 @@ def lock_and_read_open(
 
 
 def _open_query(session: Session) -> Statement:
-    return Statement(_ANYTHING_OPEN, (session.pk, session.pk) + (session.tenant_id, session.pk) * 2)
+    return Statement(_ANYTHING_OPEN, (session.pk, session.pk) + (session.tenant_id, session.pk) * 2 + (session.pk,))
 
 
 def next_row(open_state: OpenState) -> int | None:
     """The number of the session's next turn."""
-    row = open_state[0][3]
+    row = open_state[0][4]
     return None if row is None else int(row)
+
+
+def options_with_model(open_state: OpenState, changed: Mapping[str, str] | None) -> dict[str, str]:
+    """A request's changes of options, and the session's option ``model`` if they have none."""
+    stored = {} if open_state[0][3] is None else {agents.MODEL: str(open_state[0][3])}
+    return {**stored, **(changed or {})}
 
 
 def admit_into(open_state: OpenState) -> None:
@@ -74,7 +81,7 @@ def open_turn_and_calls(session: Session, open_state: OpenState | None = None) -
     if open_state is None:
         query = _open_query(session)
         open_state = raw_sql.rows(query.sql, query.params)
-    ((any_turn, any_call, _bytes, _row),) = open_state
+    ((any_turn, any_call, *_),) = open_state
     live = lock_live_turn(session) if any_turn else None
     if live is not None and live.state != TurnState.WAITING:
         raise TurnAlreadyRunning(session.public_id)
@@ -84,9 +91,9 @@ def open_turn_and_calls(session: Session, open_state: OpenState | None = None) -
 _INSERT = """
 insert into sessions_app_turn ({id}tenant_id, session_id, api_key_id, public_id, definition_id, format, state, stop_reason, error,
  run, step, parts, fence, worker, takeovers, input_tokens, output_tokens, cache_read_tokens, created_at, queued_at, deadline_at,
- said, began, attention)
-values ({value}%s, %s, %s, %s, %s, %s, 'queued', '', '', 1, 0, '[]', 0, '', 0, 0, 0, 0, {now}, {now}, {moment}, %s, %s,
- exists (select 1 from sessions_app_pendingmessage where session_id = %s)
+ said, began, model, model_named, client, attention)
+values ({value}%s, %s, %s, %s, %s, %s, 'queued', '', '', 1, 0, '[]', 0, '', 0, 0, 0, 0, {now}, {now}, {moment},
+ %s, %s, %s, %s, %s, exists (select 1 from sessions_app_pendingmessage where session_id = %s)
  or exists (select 1 from sessions_app_sessionclient where session_id = %s))
 """
 _INSERT_AT_END = _INSERT.replace("{id}", "id, ").replace("{value}", "%s, ")
@@ -104,14 +111,16 @@ def insert_turn(
     message_as_written: str | None = None,
     *,
     began: str,
+    model: TurnModel,
+    client: str | None = None,
 ) -> int:
     """Insert a queued turn of a locked session without a live one, at the end of the transaction.
 
     ``row``: its number if it is known already; else it is inserted now. ``key``: the API key's row. ``deadline``: seconds
     until the run is stopped, by the database's clock (A123). ``message_as_written``: the client's message as JSON, if the
-    model gets another text.
+    model gets another text. ``client``: the one of AHP that started it.
     """
-    stored_as = definitions.format_of(definition)
+    stored_as = max(definitions.format_of(definition), TURN_WITH_MODEL if model.named else 0)
     values = (
         session.tenant_id,
         session.pk,
@@ -122,6 +131,9 @@ def insert_turn(
         deadline,
         message_as_written,
         began,
+        model.id,
+        model.named,
+        client,
         session.pk,
         session.pk,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.db.models.functions import Now
@@ -39,8 +39,9 @@ from sessions_app.core.turns.opening import (
     lock_and_read_open,
     next_row,
     open_turn_and_calls,
+    options_with_model,
 )
-from sessions_app.core.turns.types import Accepted
+from sessions_app.core.turns.types import NO_MODEL, Accepted, TurnModel
 from sessions_app.models import Origin, Session, ToolCall, Turn, TurnState
 
 NOTHING = Overrides()
@@ -59,13 +60,16 @@ def start(
     as_written: UserMessage | None = None,
     only_if_idle: bool = False,
     started_at: str | None = None,
+    client: str | None = None,
     dispatched: Dispatched | None = None,
 ) -> Accepted:
     """Start a turn with a user message. ``deadline``: seconds until its run is stopped.
 
     A turn that waits for its client is ended, because a new message replaces it, and its open calls are closed: models
     refuse a call without a result. ``only_if_idle``: TurnAlreadyRunning instead. ``turn_id``: an id that the client chose.
-    ``as_written``: the message as the client wrote it, if the model gets another text. ``started_at``: by the client's clock.
+    ``as_written``: the message as the client wrote it, if the model gets another text or it names a model, which counts for this
+    turn alone. ``started_at``: by the clock of the client, whose own action then announces the turn. ``client``: the one of AHP
+    that starts it, if that has dispatched nothing.
     """
     definitions.prepare(session.agent_name)
     with quotas.check(caller, quotas.COUNTED_WITH_TURNS, starts_turn=True) as asking, journal.transaction() as tx:
@@ -94,7 +98,12 @@ def start(
         for happening in session_settings.change_events(spec, overrides):
             tx.append(NewEvent(session.tenant_id, session.pk, happening))
         tx.last(idempotency.record(caller, idempotency_key, session=session.public_id, turn=turn_id, run=1))
-        message = FirstMessage(content, as_written, dispatched=dispatched, started_at=started_at)
+        model = TurnModel.of(spec, options_with_model(open_state, overrides.options), as_written)
+        if started_at is not None and dispatched is not None and (as_written is None or as_written.model is None):
+            # Clients see the action, which names none.
+            model = NO_MODEL
+        client = client if dispatched is None else dispatched.client
+        message = FirstMessage(content, as_written, dispatched=dispatched, started_at=started_at, model=model, client=client)
         started = begin_locked(tx, next_row(open_state), caller.key, session, turn_id, message, definition, deadline, live, calls)
         asking.admit_turn(tx.write)
     return started.accepted(tx, asking.rate_statuses)
@@ -116,19 +125,26 @@ def _check_new_id(turn_id: str, same_id: Sequence[Rows]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FirstMessage:
-    """A user's message that starts a turn. ``queued_id``: its id in the inbox, if it was queued."""
+    """A user's message that starts a turn.
+
+    ``queued_id``: its id in the inbox, if it was queued. ``client``: the one of AHP that sent it.
+    """
 
     content: Content
     as_written: UserMessage | None = None
     queued_id: str | None = None
     dispatched: Dispatched | None = None
     started_at: str | None = None
+    model: TurnModel = NO_MODEL
+    client: str | None = None
 
     def happening(self, turn_id: str, began: str) -> Happening:
         shown: dict[str, Any] = {"content": self.content}
         if self._as_written is not None:
-            shown.update(self._as_written.document())
+            shown.update(replace(self._as_written, model=None).document())
         payload: dict[str, Any] = {"turn": turn_id, "run": 1, "started_at": began, "message": shown}
+        if self.model.id is not None:
+            payload["model"] = self.model.id
         if self.queued_id is not None:
             payload["queued"] = self.queued_id
         return dispatches.with_origin(Happening(Kind.TURN_STARTED, payload), self.dispatched)
@@ -137,12 +153,12 @@ class FirstMessage:
     def _as_written(self) -> UserMessage | None:
         """None: the stored message says it all."""
         written = self.as_written
-        return None if written is None or (written.attachments is None and written.model is None) else written
+        return None if written is None or written.attachments is None else written
 
     @property
     def as_written_json(self) -> str | None:
         """The message as its client wrote it, for the turn's row; None: the stored message is the same."""
-        return None if self._as_written is None else exact_json.dumps(self._as_written.document())
+        return None if self._as_written is None else exact_json.dumps(replace(self._as_written, model=None).document())
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,16 +181,18 @@ def begin(
     turn_id: str,
     *,
     content: Content,
+    model: TurnModel,
     definition: int,
     deadline: float | None,
     has_history: bool,
 ) -> StartedTurn:
     """Start a turn in the transaction that creates its session; a seed's open calls are closed."""
+    message = FirstMessage(content, model=model)
     if not has_history:
         row = row_ids.take("sessions_app_turn")
-        return begin_locked(tx, row, caller.key, session, turn_id, FirstMessage(content), definition, deadline, None, [])
+        return begin_locked(tx, row, caller.key, session, turn_id, message, definition, deadline, None, [])
     live, calls = open_turn_and_calls(session)
-    return begin_locked(tx, None, caller.key, session, turn_id, FirstMessage(content), definition, deadline, live, calls)
+    return begin_locked(tx, None, caller.key, session, turn_id, message, definition, deadline, live, calls)
 
 
 def begin_locked(
@@ -198,7 +216,19 @@ def begin_locked(
     if live is not None:
         _end_waiting(tx, live)
     began = message.started_at or times.text_of(now)
-    turn = insert_turn(tx, row, key, session, turn_id, definition, deadline, message.as_written_json, began=began)
+    turn = insert_turn(
+        tx,
+        row,
+        key,
+        session,
+        turn_id,
+        definition,
+        deadline,
+        message.as_written_json,
+        began=began,
+        model=message.model,
+        client=message.client,
+    )
     tx.know(session.pk, session)
     if calls:
         # Their messages refer to the turn's row.

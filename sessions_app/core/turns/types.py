@@ -9,10 +9,12 @@ from typing import Any, Literal
 from agents_app import exact_json
 from agents_app.runtime.loop import INTERRUPTED
 from agents_app.runtime.messages import Content
+from agents_app.spec import AgentSpec
 from sessions_app.core.base import content
+from sessions_app.core.base.user_messages import UserMessage
 from sessions_app.core.records import history
 from sessions_app.core.records.dispatches import Dispatched
-from sessions_app.core.tenancy import quotas
+from sessions_app.core.tenancy import agents, quotas
 from sessions_app.models import TurnState
 
 
@@ -30,6 +32,24 @@ class Accepted:
     start: int
     repeated: bool = False
     standings: tuple[quotas.RateStatus, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TurnModel:
+    """The model that clients are shown with a turn's message; None: none. ``named``: by the message, so the turn uses it."""
+
+    id: str | None
+    named: bool = False
+
+    @staticmethod
+    def of(spec: AgentSpec, stored: Mapping[str, str], message: UserMessage | None = None) -> TurnModel:
+        """The one that the message names, if the agent has it; else that of the session with these options."""
+        if message is not None and message.model is not None and message.model["id"] in agents.models(spec):
+            return TurnModel(message.model["id"], named=agents.has_models(spec))
+        return TurnModel(agents.model_in_force(spec, stored))
+
+
+NO_MODEL = TurnModel(None)
 
 
 @dataclass(frozen=True, slots=True)

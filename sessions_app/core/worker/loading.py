@@ -23,7 +23,7 @@ from sessions_app.core.base.pipeline import Rows
 from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.records import options, session_settings, stored_messages
 from sessions_app.core.records.session_settings import Settings
-from sessions_app.core.tenancy import definitions, quotas
+from sessions_app.core.tenancy import agents, definitions, quotas
 from sessions_app.core.turns import Claimed
 from sessions_app.core.worker import outage
 
@@ -58,6 +58,8 @@ class Loaded:
     created_at: datetime = field(default_factory=timezone.now)
     began: str | None = None
     """When the turn began, as text; None: a turn of an earlier release."""
+    client: str | None = None
+    """The client of AHP that started the turn."""
 
 
 _TURNS = """
@@ -65,7 +67,7 @@ select t.id, t.public_id, s.public_id, t.run, t.step, t.parts, t.definition_id, 
  t.input_tokens, t.output_tokens, t.cache_read_tokens, {seconds_left},
  exists (select 1 from sessions_app_toolcall c where c.turn_id = t.id),
  t.api_key_id, x.max_tokens_per_day, k.max_tokens_per_day, s.approval, t.attention, s.archived, t.began,
- cast(t.created_at as text),
+ cast(t.created_at as text), case when t.model_named then t.model end, t.client,
  case when t.step > 0 then (select coalesce(sum({octets}(cast(m.content as {octets_type}))
   + coalesce({octets}(cast(m.provider_data as {octets_type})), 0)), 0)
   from sessions_app_message m where m.turn_id = t.id and m.role <> 'user') else 0 end
@@ -90,6 +92,8 @@ _TYPES = (
         "text",
         "boolean",
         "boolean",
+        "text",
+        "text",
         "text",
         "text",
     ),
@@ -210,6 +214,8 @@ def _loaded(tenant: int, messages: list[Message], row: Sequence[Any], values: di
         archived,
         began,
         created_at,
+        own_model,
+        client,
         stored,
     ) = rest
     return Loaded(
@@ -219,7 +225,7 @@ def _loaded(tenant: int, messages: list[Message], row: Sequence[Any], values: di
         step=step,
         parts=exact_json.loads(parts),
         spec=definitions.by_digest(definition, digest),
-        options=values,
+        options=values if own_model is None else {**values, agents.MODEL: own_model},
         settings=session_settings.parsed(tool_refs, client_tools),
         messages=messages,
         tokens=(sent, received, cached),
@@ -232,4 +238,5 @@ def _loaded(tenant: int, messages: list[Message], row: Sequence[Any], values: di
         archived=bool(archived),
         created_at=times.moment(created_at),
         began=began,
+        client=client,
     )

@@ -36,8 +36,15 @@ class ClientChoices:
     settings: Settings
     approval: str
     active_clients: Sequence[ActiveClient] = ()
+    starter: str | None = None
+    """The client that started the turn."""
     internal_tools: AbstractSet[str] = field(default_factory=frozenset)
     """The agent's tools that clients do not see (`expose = false`)."""
+
+    @property
+    def clients(self) -> list[ActiveClient]:
+        """Of tools with the same name the first one here counts: the turn's starter, then who joined first."""
+        return sorted(self.active_clients, key=lambda client: client.id != self.starter)
 
     def why_free(self, name: str) -> str:
         """Why a server tool may run without a client's permission; empty: it asks for one."""
@@ -78,15 +85,15 @@ def change(spec: AgentSpec, choices: ClientChoices, plan: loop.Plan) -> Change:
     schemas = list(plan.tools.schemas)
     if spec.client_tools:
         schemas += choices.settings.client_schemas()
-        for client in choices.active_clients:
+        for client in choices.clients:
             schemas += clients.schemas(client.tools)
     return Change(_unique(schemas), _owners(spec, choices), _titles(spec, choices))
 
 
 def _titles(spec: AgentSpec, choices: ClientChoices) -> dict[str, str]:
     """The tools' titles for people, where they differ from the names."""
-    # Of tools with the same name the last one here counts: an application's, or that of the client that joined first.
-    of_clients = [tool for client in reversed(choices.active_clients) for tool in client.tools] + choices.settings.client_tools
+    # Of tools with the same name the last one here counts: an application's, or that of the first client.
+    of_clients = [tool for client in reversed(choices.clients) for tool in client.tools] + choices.settings.client_tools
     named = {tool["name"]: tool["title"] for tool in of_clients if tool.get("title")}
     return {**named, **{tool.name: tool.title for tool in spec.tools if tool.title}}
 
@@ -103,7 +110,7 @@ def _owners(spec: AgentSpec, choices: ClientChoices) -> Mapping[str, str | None]
     if not spec.client_tools:
         return {}
     owners: dict[str, str | None] = {}
-    for client in reversed(choices.active_clients):
+    for client in reversed(choices.clients):
         owners.update({tool["name"]: client.id for tool in client.tools})
     owners.update({tool["name"]: None for tool in choices.settings.client_tools})
     return owners

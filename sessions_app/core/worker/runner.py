@@ -137,7 +137,7 @@ class Run:
         """Forms that are being stored, by call id: a form can be closed only after that."""
         self._with_forms: set[str] = set()
         """The ids of calls that may have open forms."""
-        self._choices = planning.ClientChoices(loaded.settings, loaded.approval)
+        self._choices = planning.ClientChoices(loaded.settings, loaded.approval, starter=loaded.client)
         self._terminals: dict[str, _Terminal] = {}
         """The terminals of running calls, by call id."""
         self._recording_edits = asyncio.Lock()

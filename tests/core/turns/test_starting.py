@@ -49,7 +49,8 @@ def test_a_turn_has_the_clients_id_and_gives_the_session_its_title(alice: World,
     turn = ends(session, "my turn/1")
     assert turn.said is None
     (started,) = [payload for kind, payload in events(session) if kind == "turn_started"]
-    assert started == {"turn": "my turn/1", "run": 1, "started_at": turn.began, "message": {"content": script}}
+    message = {"content": script}
+    assert started == {"turn": "my turn/1", "run": 1, "started_at": turn.began, "message": message, "model": "openai-chat:test"}
     summary = entries.of(alice.caller.tenant, [session.pk])[session.pk]
     assert (summary.title, summary.read, summary.state) == (script, False, "idle")
     with pytest.raises(NotPossible):

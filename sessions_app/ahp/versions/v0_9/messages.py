@@ -8,9 +8,7 @@ from typing import Any
 from sessions_app.core import turns
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.user_messages import UserMessage, content_of
-from sessions_app.core.records import options
 from sessions_app.core.records.dispatches import Dispatched
-from sessions_app.core.records.session_settings import Overrides
 from sessions_app.core.tenancy import agents
 from sessions_app.models import Session
 
@@ -61,6 +59,7 @@ def start_turn(
     turn_id: str,
     started_at: str,
     files: Mapping[str, bytes] | None = None,
+    client: str | None = None,
     dispatched: Dispatched | None,
 ) -> None:
     written = user_message(message)
@@ -70,18 +69,10 @@ def start_turn(
         caller,
         session,
         content=content_of(written, spec.images, files or {}),
-        overrides=_overrides(session, spec, written),
         turn_id=turn_id,
         as_written=written,
         only_if_idle=True,
         started_at=started_at,
+        client=client,
         dispatched=dispatched,
     )
-
-
-def _overrides(session: Session, spec: Any, message: UserMessage) -> Overrides:
-    """The session's model from now on is the one that the message names."""
-    if message.model is None or not agents.has_models(spec):
-        return Overrides()
-    in_force = agents.model_in_force(spec, options.shown([session.pk]).get(session.pk, {}))
-    return Overrides() if message.model["id"] == in_force else Overrides(options={agents.MODEL: message.model["id"]})

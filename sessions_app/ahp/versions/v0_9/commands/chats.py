@@ -25,10 +25,10 @@ async def create(connection: Connection, params: Any) -> None:
     """The session's own chat is there already: a client may name it once, before anything was said."""
     if "source" in params:
         raise jsonrpc.invalid_params("params.source: this host forks no chats")
-    await connection.in_database(_create, connection.caller, params)
+    await connection.in_database(_create, connection.caller, connection.client, params)
 
 
-def _create(caller: Caller, params: Any) -> None:
+def _create(caller: Caller, client: str, params: Any) -> None:
     session = session_at(caller, params["channel"])
     uri: str = params["chat"]
     found = addresses.find(caller.seeing_everything(), uri)
@@ -38,13 +38,15 @@ def _create(caller: Caller, params: Any) -> None:
         if not inbox.is_untouched(session) or not core_addresses.name_chat(caller, session, uri):
             raise jsonrpc.invalid_params(_ONE_CHAT)
     if "initialMessage" in params:
-        _begin(caller, session, params["initialMessage"])
+        _begin(caller, client, session, params["initialMessage"])
 
 
-def _begin(caller: Caller, session: Session, message: Any) -> None:
+def _begin(caller: Caller, client: str, session: Session, message: Any) -> None:
     started_at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     try:
-        messages.start_turn(caller, session, message, turn_id=new_id("turn"), started_at=started_at, dispatched=None)
+        messages.start_turn(
+            caller, session, message, turn_id=new_id("turn"), started_at=started_at, client=client, dispatched=None
+        )
     except BadMessage as fault:
         raise jsonrpc.invalid_params(f"params.initialMessage: {fault}") from None
 

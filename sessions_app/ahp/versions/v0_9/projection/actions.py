@@ -266,7 +266,7 @@ _UNKNOWN_TIME = "1970-01-01T00:00:00.000Z"
 
 def _turn_started(payload: Payload, _: Context) -> Made:
     members = {"turnId": payload["turn"], "startedAt": payload.get("started_at", _UNKNOWN_TIME)}
-    members["message"] = values.message(payload["message"])
+    members["message"] = values.message(payload["message"], payload.get("model"))
     if payload.get("queued") is not None:
         members["queuedMessageId"] = payload["queued"]
     return "turnStarted", members

@@ -52,14 +52,14 @@ def turn_of(turn: TurnView, session: str) -> dict[str, Any]:
 
 
 def _turn(turn: TurnView, session: str) -> dict[str, Any]:
-    if turn.attachments is not None or turn.model is not None:
-        stored: dict[str, Any] | None = {"text": turn.text, "attachments": turn.attachments, "model": turn.model}
+    if turn.attachments is not None:
+        stored: dict[str, Any] | None = {"text": turn.text, "attachments": turn.attachments}
     else:
         stored = None if turn.content is None else {"content": turn.content}
     shown: dict[str, Any] = {
         "id": turn.id,
         "startedAt": turn.began,
-        "message": values.message(stored),
+        "message": values.message(stored, turn.model),
         "responseParts": _parts(turn, session),
     }
     if turn.usage is not None:

@@ -11,9 +11,10 @@ from sessions_app.core.sessions.state import CallView
 _WORDS: Mapping[str, str] = {"confirmation": "toolConfirmation", "execution": "toolClientExecution", "form": "chatInput"}
 
 
-def message(stored: Mapping[str, Any] | None) -> dict[str, Any]:
+def message(stored: Mapping[str, Any] | None, model_of_turn: str | None = None) -> dict[str, Any]:
+    """A message names its model itself, or shows that of its turn."""
     shown = {**v0_1.user_message(stored), "origin": {"kind": "user"}}
-    model = None if stored is None else stored.get("model")
+    model = {"id": model_of_turn} if model_of_turn is not None else (stored or {}).get("model")
     return shown if model is None else {**shown, "model": model}
 
 
