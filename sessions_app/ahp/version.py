@@ -152,8 +152,9 @@ class Version:
 
     ``choose``: of the versions that a client offers, the one to answer; None if this is none of them. ``fits``: whether it is for
     the client that sent this handshake, if it chooses a version. ``recognises``: whether a handshake that offers no versions (a
-    ``reconnect``) of an unknown client is of this version. ``errors``: how domain errors
-    are answered. ``subject``: the value in a request's params that its error is about, for the message; None if that is unclear.
+    ``reconnect``) of an unknown client is of this version. ``continues_as``: the name of the version with which a client of this
+    one comes back; None: the same. ``errors``: how domain errors are answered. ``subject``: the value in a request's params that
+    its error is about, for the message; None if that is unclear.
     """
 
     name: str
@@ -161,6 +162,7 @@ class Version:
     choose: Callable[[Sequence[str]], str | None]
     fits: Callable[[Request], bool] = lambda _request: True
     recognises: Callable[[Request], bool] = lambda _request: False
+    continues_as: Callable[[Request], str] | None = None
     commands: Mapping[str, Command]
     client_notifications: Mapping[str, ClientNotification]
     errors: Mapping[type[DomainError], Callable[[Any], RPCError]]
@@ -196,6 +198,12 @@ class Versions:
             if (version.choose(offered) is not None and version.fits(request)) or version.recognises(request):
                 return version
         return self.default
+
+    def of_returning(self, remembered: Version | None, request: Request) -> Version | None:
+        """The version of a client whose last handshake chose ``remembered``."""
+        if remembered is None or remembered.continues_as is None:
+            return remembered
+        return self.named(remembered.continues_as(request)) or remembered
 
     def named(self, name: str | None) -> Version | None:
         return next((version for version in self.all if version.name == name), None)

@@ -26,6 +26,10 @@ class Tenant(Limited):
         help_text="Sessions that nobody used for this many days are deleted, history and all. Empty: kept for ever.",
     )
 
+    new_families_from = models.BigIntegerField(
+        null=True, editable=False, help_text="The number of its event of this name; null: it was not written yet."
+    )
+
     class Meta:
         ordering = ["slug"]
 

@@ -16,6 +16,7 @@ from tests.fakes import steps
 from tests.fakes.model_server import ModelServer
 
 OTHER = {"id": "gpt-other"}
+OPTIONS = {"model": "gpt-other"}
 
 
 def message_of(text: str, **members: Any) -> dict[str, Any]:
@@ -81,9 +82,10 @@ async def test_an_applications_turn_uses_its_sessions_model(server: Server, mode
         turn = await client.start(chat_uri(uri), text, message=message_of(text, model=OTHER))
         await client.turn_ended(chat_uri(uri), turn)
         assert alice.session(public_id)["agent"].get("options", {}).get("model") in (None, "gpt-test")
-        for given, expected in ({}, "gpt-test"), ({"options": {"model": "gpt-other"}}, "gpt-other"), ({}, "gpt-other"):
+        chosen: dict[str, Any] = {"agent": {"name": "mate", "options": OPTIONS}}
+        nothing: dict[str, Any] = {}
+        for agent, expected in (nothing, "gpt-test"), (chosen, "gpt-other"), (nothing, "gpt-other"):
             words = model.script([steps.text("aye")])
-            agent = {"agent": {"name": "mate", **given}} if given else {}
             outcome = await asyncio.to_thread(alice.turn, public_id, words, **agent)
             assert outcome.text == "aye"
             shown = (await client.turn_ended(chat_uri(uri), outcome.turn_id))["message"]

@@ -112,11 +112,15 @@ class Client:
         return result
 
     async def reconnect(self) -> str:
-        """Open a new connection and get the events that were missed. Returns the kind of answer: replay or snapshot."""
+        """Open a new connection and get the events that were missed. Returns the kind of answer: replay or snapshot.
+
+        Of ``hello`` only ``_meta`` is sent again.
+        """
         await self.close()
         await self.open()
         seen = {"clientId": self.client_id, "lastSeenServerSeq": self.last_seq, "subscriptions": list(self.mirrors)}
-        params = {**self.version.of_root, **seen}
+        meta = {"_meta": self.hello["_meta"]} if "_meta" in self.hello else {}
+        params = {**self.version.of_root, **seen, **meta}
         result = await self.request("reconnect", params)
         return str(result["type"])
 

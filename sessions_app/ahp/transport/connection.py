@@ -65,8 +65,8 @@ class Connection:
         self.versions = versions
         self.version = versions.default
         self.is_open = False
-        self.is_remembered = False
-        """Whether the version is that of an earlier handshake of the client."""
+        self.remembered: Version | None = None
+        """The version of an earlier handshake of the client that comes back; None: not known."""
         self.outbox = Outbox(settings.AGENTHOST_AHP_QUEUE_BYTES, self._on_news, switchboard.unsent)
         self.subscriptions: dict[Channel, None] = {}
         self.client = ""
@@ -214,11 +214,10 @@ class Connection:
             self.close(self._close_code_after_answer)
 
     async def _version_of(self, request: Request) -> Version:
-        remembered = None
+        self.remembered = None
         if client := returning_client(request):
-            remembered = self.versions.named(await self.in_database(handshakes.last, self.caller, client))
-        self.is_remembered = remembered is not None
-        return remembered or self.versions.of_handshake(request)
+            self.remembered = self.versions.named(await self.in_database(handshakes.last, self.caller, client))
+        return self.versions.of_returning(self.remembered, request) or self.versions.of_handshake(request)
 
     def _put_answer(self, text: str, *, holding: bool) -> None:
         if holding:

@@ -17,4 +17,4 @@ def served() -> Versions:
     from sessions_app.ahp.versions.v0_9 import version as v0_9
     from sessions_app.ahp.versions.v1_0 import version as v1_0
 
-    return Versions(v1_0.VERSION, v1_0.BY_PROVIDER, v0_9.VERSION, v0_9.BY_PROVIDER, V0_1, default=V0_1)
+    return Versions(*v1_0.VERSIONS, *v0_9.VERSIONS, V0_1, default=V0_1)

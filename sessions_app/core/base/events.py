@@ -90,6 +90,7 @@ class Kind(StrEnum):
     ATTENTION_OPENED = "attention_opened"
     ATTENTION_CLOSED = "attention_closed"
     CONVERSATION_CHANGED = "conversation_changed"
+    NEW_FAMILIES_FROM = "new_families_from"
 
 
 STREAM_KINDS = frozenset(

@@ -36,7 +36,7 @@ class Dispatched:
     ``seq``: the client's number, returned unchanged. ``action``: the action in the form of ``protocol``, secrets masked.
     ``original``: the action as it was received, if ``action`` is an abridged form. ``life``: the time from one full handshake of
     the client to the next, as ``connections.connected`` returned it. ``channel``: the URI to which it was sent, if
-    the action does not contain it.
+    the action does not contain it. ``echo_channel``: where it is echoed, if that is another one.
     """
 
     client: str
@@ -47,12 +47,15 @@ class Dispatched:
     action: Mapping[str, Any] = field(repr=False)
     original: Mapping[str, Any] | None = field(default=None, repr=False)
     channel: str | None = None
+    echo_channel: str | None = None
 
     @property
     def origin(self) -> dict[str, Any]:
         """The action as stored in events."""
         sent = {"client": self.client, "seq": self.seq, "protocol": self.protocol, "said": dict(self.action)}
-        return sent if self.channel is None else {**sent, "channel": self.channel, "connection": self.connection}
+        if self.channel is not None:
+            sent |= {"channel": self.channel, "connection": self.connection}
+        return sent if self.echo_channel is None else {**sent, "echo_channel": self.echo_channel}
 
     @property
     def digest(self) -> str:

@@ -8,16 +8,19 @@ from typing import Any
 
 import pytest
 
+from sessions_app.ahp.client.version import ClientVersion
 from sessions_app.core.base import database
 from sessions_app.core.base.caller import Limits
 from sessions_app.core.records import addresses
 from sessions_app.core.tenancy import keys, rates, tenants
 from sessions_app.models import Session, Turn
 from tests.core.conftest import locked
+from tests.e2e.ahp_mirror import STARTED, V0_9, V1_0, mirroring
 from tests.e2e.ahp_steps import create_session, rejection_reason, start_action, start_turn
 from tests.e2e.ahp_watcher import Watcher
 from tests.sample_tenants import SampleTenant, SampleTenants
 
+both = pytest.mark.parametrize("version", [V0_9, V1_0], ids=["0.9", "1.0"])
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
@@ -65,6 +68,56 @@ async def test_no_thread_is_used(alice: Watcher, monkeypatch: pytest.MonkeyPatch
     for uri in uris[1:]:
         await start_turn(alice, uri, "hello")
     assert "active" in await rejection_reason(alice, start_action(uris[1], "again"))
+
+
+@both
+async def test_no_thread_is_used_in_newer_versions(
+    host: str, sample: SampleTenants, version: ClientVersion, monkeypatch: pytest.MonkeyPatch, on_postgres: bool
+) -> None:
+    if not on_postgres:
+        pytest.skip("SQLite has no connections for loops")
+    async with mirroring(host, sample.alice.key, "newer", version=version) as client:
+        chats = [(await client.create())[1] for _ in range(4)]
+        await client.start(chats[0], "the loop opens its connections")
+
+        async def refuse(*_arguments: Any) -> None:
+            raise AssertionError("in a thread")
+
+        monkeypatch.setattr(database, "serve", refuse)
+        for chat in chats[1:3]:
+            await client.start(chat, "hello")
+        message = {"text": "again", "origin": {"kind": "user"}}
+        again = {"turnId": "again", "startedAt": STARTED, "message": message}
+        assert "active" in await client.refused(chats[1], "chat/turnStarted", **again)
+        assert "no model" in await client.refused(
+            chats[3], "chat/turnStarted", **again | {"message": {**message, "model": {"id": "x"}}}
+        )
+        # A chat that does not exist is ignored, on the loop too.
+        await client.dispatch({"type": "chat/turnStarted", **again}, "ahp-chat:/sess_nobody")
+        await client.act(chats[3], "chat/turnStarted", **again)
+        assert len([each for each in client.seen if "rejectionReason" in each]) == 2
+
+
+@both
+async def test_a_turn_of_newer_versions_starts_when_its_session_is_free(
+    host: str, sample: SampleTenants, version: ClientVersion, on_postgres: bool
+) -> None:
+    if not on_postgres:
+        pytest.skip("SQLite has no row locks")
+    async with mirroring(host, sample.alice.key, "newer", version=version) as client:
+        _, chat = await client.create()
+        row = await database.run(lambda: Session.objects.get(tenant__slug="alice"))
+        holding = locked(lambda: Session.objects.select_for_update().get(pk=row.pk))
+        await asyncio.to_thread(holding.__enter__)
+        message = {"text": "hello", "origin": {"kind": "user"}}
+        try:
+            action = {"type": "chat/turnStarted", "turnId": "t1", "startedAt": STARTED, "message": message}
+            seq = await client.dispatch(action, chat)
+            await client.request("ping", {"channel": "ahp-root://"})
+            assert client._echo_of(seq) is None
+        finally:
+            await asyncio.to_thread(holding.__exit__, None, None, None)
+        assert "rejectionReason" not in await client.echo(seq)
 
 
 async def test_a_turn_starts_when_its_session_is_free_and_others_start_meanwhile(

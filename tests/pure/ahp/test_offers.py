@@ -51,19 +51,19 @@ def test_the_highest_version_of_the_newest_family_is_chosen(offered: list[str], 
 
 
 @pytest.mark.parametrize(
-    ("params", "provider"),
+    ("params", "dialect"),
     [
-        ({"clientInfo": {"name": "vscode-editor-window"}}, True),
-        ({"clientInfo": {"name": "vscode-agents-window"}, "_meta": {"vscode.ahpSessionUris": False}}, True),
-        ({"clientInfo": {"name": "vscode-agents-window"}, "_meta": {"vscode.ahpSessionUris": True}}, False),
-        ({"clientInfo": {"name": "other"}}, False),
-        ({"clientInfo": "vscode-editor-window"}, False),
-        ({}, False),
-        (None, False),
+        ({"clientInfo": {"name": "vscode-editor-window"}}, "by provider"),
+        ({"clientInfo": {"name": "vscode-agents-window"}, "_meta": {"vscode.ahpSessionUris": False}}, "by provider"),
+        ({"clientInfo": {"name": "vscode-agents-window"}, "_meta": {"vscode.ahpSessionUris": True}}, "editor"),
+        ({"clientInfo": {"name": "other"}, "_meta": {"vscode.ahpSessionUris": True}}, ""),
+        ({"clientInfo": "vscode-editor-window"}, ""),
+        ({}, ""),
+        (None, ""),
     ],
 )
-def test_only_the_editor_without_its_flag_is_shown_agents_in_uris(params: object, provider: bool) -> None:
-    assert negotiation.needs_providers(params) == provider
+def test_only_the_editor_without_its_flag_is_shown_agents_in_uris(params: object, dialect: str) -> None:
+    assert negotiation.dialect(params) == dialect
 
 
 @pytest.mark.parametrize(

@@ -7,18 +7,23 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from sessions_app.ahp.versions.v0_9.spelling import Spelled, chat_uri, session_uri, spelled
+from sessions_app.core.base import loop_calls
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.records import addresses
+from sessions_app.core.tenancy import access
 from sessions_app.models import Session
 
 __all__ = ["Found", "chat_uri", "find", "find_all", "session_uri"]
+
+
+Kind = Literal["session", "chat"]
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
     """``uri``: the session's in the core, and ``family`` of the version in which a client chose it ("": none did)."""
 
-    kind: Literal["session", "chat"]
+    kind: Kind
     session: Session = field(repr=False)
     uri: str
     family: str
@@ -29,7 +34,30 @@ class Found:
 
 
 def find(caller: Caller, uri: str) -> Found | None:
-    return find_all(caller, [uri]).get(uri)
+    if loop_calls.is_optimistic() and (known := _known.get((caller.tenant, uri))) is not None:
+        kind, public_id, chosen, family = known
+        session = access.remembered(caller, public_id)
+        if session is not None:
+            return Found(kind, session, chosen, family)
+    found = find_all(caller, [uri]).get(uri)
+    if found is not None:
+        _remember(caller, uri, found)
+    return found
+
+
+_MOST_KNOWN = 10_000
+_known: dict[tuple[int, str], tuple[Kind, str, str, str]] = {}
+"""Kind, public id, URI in the core and family, by tenant and spelling, for optimistic calls.
+
+A spelling changes its session only when that is deleted, which the call finds out.
+"""
+
+
+def _remember(caller: Caller, uri: str, found: Found) -> None:
+    while len(_known) >= _MOST_KNOWN:
+        _known.pop(next(iter(_known)), None)
+    _known[caller.tenant, uri] = found.kind, found.session.public_id, found.uri, found.family
+    access.remember(found.session)
 
 
 def find_all(caller: Caller, uris: Collection[str]) -> dict[str, Found]:

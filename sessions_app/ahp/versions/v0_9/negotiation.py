@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sessions_app.ahp.versions.offers import highest
+from sessions_app.ahp.versions.v0_9.face import Dialect
 
 
 def choose_0_9(offered: Sequence[str]) -> str | None:
@@ -33,9 +34,14 @@ def takes_any_uri(params: Any) -> bool:
     return isinstance(meta, Mapping) and meta.get(SESSION_URIS) is True
 
 
-def needs_providers(params: Any) -> bool:
-    """Whether this ``initialize`` comes from an editor to which sessions are named by their agents."""
-    return is_editor(params) and not takes_any_uri(params)
+def dialect_of_editor(params: Any) -> Dialect:
+    """The dialect for an editor that sends these params of ``initialize`` or ``reconnect``."""
+    return "editor" if takes_any_uri(params) else "by provider"
+
+
+def dialect(params: Any) -> Dialect:
+    """The dialect for the client that sends this ``initialize``."""
+    return dialect_of_editor(params) if is_editor(params) else ""
 
 
 def is_new_reconnect(params: Any) -> bool:

@@ -69,14 +69,6 @@ def spelled(uri: str) -> Spelled:
     return Spelled("session", uri, named["id"], "" if f"{named['scheme']}:/" == _SESSION else named["scheme"])
 
 
-def session_of(uri: str) -> str:
-    """The session's URI in that of its chat, which some editors use for actions of the session (V315)."""
-    found = spelled(uri)
-    if found.kind == "session":
-        return uri
-    return found.session or f"{_SESSION}{found.public_id}"
-
-
 def _decoded(text: str) -> str:
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True).decode()

@@ -209,10 +209,9 @@ def test_an_echo_for_a_sender_that_is_not_subscribed_is_on_the_channel_that_it_u
     assert v0_9.envelope_faults(echo) == []
     assert (echo["channel"], echo["action"], echo["origin"]) == (chat, said, {"clientId": "me", "clientSeq": 3})
     title = {"type": "session/titleChanged", "title": "Log"}
-    for spelled, session in ((chat_uri("echo:/one"), "echo:/one"), (chat, f"ahp-session:/sess_{'a' * 20}"), (URI, URI)):
-        renamed = Event(
-            12, 7, Kind.TITLE_CHANGED, exact_json.dumps({"title": "Log", "origin": _origin(PROTOCOL, title, spelled)})
-        )
-        assert exact_json.loads(str(projection.echo(renamed)))["channel"] == session
+    of_session = _origin(PROTOCOL, title, URI)
+    for origin in (of_session, {**_origin(PROTOCOL, title, chat), "echo_channel": URI}):
+        renamed = Event(12, 7, Kind.TITLE_CHANGED, exact_json.dumps({"title": "Log", "origin": origin}))
+        assert exact_json.loads(str(projection.echo(renamed)))["channel"] == URI
     older = Event(12, 7, Kind.DRAFT_CHANGED, exact_json.dumps({"draft": None, "origin": _origin("ahp/0.1", said, chat)}))
     assert projection.echo(older) is None

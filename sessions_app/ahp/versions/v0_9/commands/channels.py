@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sessions_app.ahp.tenant import subscribing
 from sessions_app.ahp.version import PositionedResult
-from sessions_app.ahp.versions.v0_9 import errors
+from sessions_app.ahp.versions.v0_9 import errors, spelling
 from sessions_app.core.base.errors import SessionNotFound, TerminalNotFound
 from sessions_app.core.sessions import connections
 from sessions_app.core.tenancy import agents
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from sessions_app.ahp.transport.connection import Connection
 
 _SESSION = "session"
+_BELOW_SESSIONS = "/annotations"
+"""Of channels that this host does not have, whose URIs begin with a session's (V321)."""
 
 
 async def subscribe(connection: Connection, params: Any) -> PositionedResult:
@@ -27,8 +29,9 @@ async def subscribe(connection: Connection, params: Any) -> PositionedResult:
         with subscribing.subscribed(connection, [resource]) as followed:
             snapshot = await connection.in_database(connection.version.snapshots.read, caller, resource)
     except (SessionNotFound, TerminalNotFound):
-        schemes = {"ahp-session", *(spec.name for spec in agents.visible(caller))}
-        raise errors.session_not_found() if uri.partition(":")[0] in schemes else errors.not_found() from None
+        schemes = {"ahp-session", *(spec.name for spec in agents.visible(caller))} - spelling.NOT_FOR_SESSIONS
+        is_session = uri.partition(":")[0] in schemes and not uri.endswith(_BELOW_SESSIONS)
+        raise errors.session_not_found() if is_session else errors.not_found() from None
     return PositionedResult(f'{{"snapshot":{snapshot.text}}}', {resource.channel: snapshot.seq}, followed)
 
 

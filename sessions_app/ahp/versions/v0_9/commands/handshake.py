@@ -11,10 +11,15 @@ from django.conf import settings
 from sessions_app.ahp.version import PositionedResult
 from sessions_app.ahp.versions.v0_1.commands import handshake as v0_1
 from sessions_app.ahp.versions.v0_9 import errors, negotiation
+from sessions_app.core.records import handshakes
 from sessions_app.core.sessions import connections
 
 if TYPE_CHECKING:
     from sessions_app.ahp.transport.connection import Connection
+
+
+_NEVER = -1
+"""A position that is answered with snapshots."""
 
 
 @cache
@@ -25,6 +30,8 @@ def _version() -> str:
 
 
 async def initialize(connection: Connection, params: Any) -> PositionedResult:
+    # The client comes back with a number behind the mark.
+    await connection.in_database(handshakes.mark, connection.caller)
     members: dict[str, Any] = {"serverInfo": {"name": "Agenthost", "version": _version()}}
     if negotiation.is_editor(params) and negotiation.takes_any_uri(params):
         members["_meta"] = {negotiation.SESSION_URIS: True}
@@ -32,14 +39,18 @@ async def initialize(connection: Connection, params: Any) -> PositionedResult:
 
 
 async def reconnect(connection: Connection, params: Any) -> PositionedResult:
-    if not connection.is_remembered:
+    remembered = connection.remembered
+    if remembered is None:
         # Nobody knows which version the client speaks: it begins anew, on the same connection.
         raise errors.unknown_client().about(params["clientId"])
-    if params["lastSeenServerSeq"] <= 0:
-        # The client has seen nothing. Other numbers are from after the release that began to serve these versions, so all
-        # events since have what their actions need.
-        params = {**params, "lastSeenServerSeq": -1}
+    mark = await connection.in_database(handshakes.mark, connection.caller)
+    # These versions cannot show the events before the mark, and in another dialect the client's states have other URIs.
+    in_other_dialect = remembered is not connection.version
+    if params["lastSeenServerSeq"] < mark or in_other_dialect:
+        params = {**params, "lastSeenServerSeq": _NEVER}
     result = await v0_1.reconnect(connection, params)
+    if in_other_dialect:
+        await connection.in_database(handshakes.remember, connection.caller, connection.client, connection.version.name)
     followed = {channel.key for channel in connection.subscriptions if channel.kind == "session"}
     await connection.in_database(connections.withdraw_from_others, connection.caller, connection.client, followed)
     return result

@@ -20,6 +20,8 @@ from sessions_app.core.workspaces import files, threads
 if TYPE_CHECKING:
     from sessions_app.ahp.transport.connection import Connection
 
+HOT = frozenset({"chat/turnStarted"})
+"""Actions that are handled on the loop, because they need few round trips."""
 _WITH_MESSAGE = frozenset({"chat/turnStarted", "chat/pendingMessageSet"})
 
 
@@ -32,7 +34,8 @@ async def take(connection: Connection, params: Any, *, face: Face) -> None:
         with suppress(FilesAway):
             read = await threads.run(caller.tenant, files.read_attached, caller, uris, connection.grants)
     dispatch = Dispatch(caller, connection.client, connection.id, connection.life, params["clientSeq"], action, read)
-    await connection.in_database(handle, dispatch, params["channel"], face)
+    run = connection.on_loop if action.get("type") in HOT else connection.in_database
+    await run(handle, dispatch, params["channel"], face)
 
 
 def _attached(action: Mapping[str, Any]) -> list[str]:

@@ -1,4 +1,7 @@
-"""Handles one dispatched action, in the order of V92: find its channel, check rights and shape, apply it. Called in threads."""
+"""Handles one dispatched action, in the order of V92: find its channel, check rights and shape, apply it.
+
+Synchronous: called in threads, and for hot actions on the loop.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from sessions_app.ahp.versions.v0_9.wire.state import ROOT
 from sessions_app.ahp.versions.v1_0.wire import envelopes as envelopes_1_0
 from sessions_app.core.base import content, database
 from sessions_app.core.base.caller import WRITE
-from sessions_app.core.base.errors import InvalidInput
+from sessions_app.core.base.errors import InvalidInput, SessionNotFound
 from sessions_app.core.records.dispatches import Dispatched
 
 
@@ -32,6 +35,7 @@ def handle(dispatch: Dispatch, channel: str, face: Face) -> None:
     if channel != ROOT:
         found = addresses.find(dispatch.caller, channel)
         if found is None:
+            database.before_error_answer(SessionNotFound())
             return
     dispatched = _dispatched(dispatch, channel, found)
     try:
@@ -51,7 +55,7 @@ def _apply(dispatch: Dispatch, found: Found | None, dispatched: Dispatched, face
     if type_ not in wire.FROM_CLIENTS:
         raise Refusal("only the host may dispatch actions of this type")
     kind = "root" if found is None else found.kind
-    renames_chat = face.by_provider and kind == "chat" and type_ == "session/titleChanged"
+    renames_chat = bool(face.dialect) and kind == "chat" and type_ == "session/titleChanged"
     if type_.partition("/")[0] != kind and not renames_chat:
         raise Refusal(f"this channel is a {kind}, which takes no actions of this type")
     try:
@@ -63,15 +67,19 @@ def _apply(dispatch: Dispatch, found: Found | None, dispatched: Dispatched, face
     effect = EFFECTS.get(type_)
     if found is None or effect is None:
         raise Refusal("this host has no settings of its own" if found is None else "this host does not support this")
-    effect(ValidAction(dispatch.caller, found.session, action, _accepted(dispatched, action), dispatch.files))
+    session = found.canonical(by_provider=face.by_provider) if renames_chat else None
+    effect(ValidAction(dispatch.caller, found.session, action, _accepted(dispatched, action, session), dispatch.files))
 
 
-def _accepted(dispatched: Dispatched, action: Mapping[str, Any]) -> Dispatched:
-    """With the echo for an action that is applied; a rejection contains the action as received."""
+def _accepted(dispatched: Dispatched, action: Mapping[str, Any], session: str | None) -> Dispatched:
+    """With the echo for an action that is applied; a rejection contains the action as received.
+
+    ``session``: the channel of the echo, if it is another one.
+    """
     echo = echo_of(action)
     if "config" in echo:
         echo["config"] = dispatched.action["config"]
-    return replace(dispatched, action=echo, original=dispatched.action)
+    return replace(dispatched, action=echo, original=dispatched.action, echo_channel=session)
 
 
 def _dispatched(dispatch: Dispatch, channel: str, found: Found | None) -> Dispatched:

@@ -16,7 +16,7 @@ from sessions_app.ahp.versions.v0_9.face import Face
 from sessions_app.ahp.versions.v0_9.projection import values
 from sessions_app.ahp.versions.v0_9.projection.agents import agent_info
 from sessions_app.ahp.versions.v0_9.projection.chats import chat_status
-from sessions_app.ahp.versions.v0_9.spelling import chat_uri, session_of
+from sessions_app.ahp.versions.v0_9.spelling import chat_uri
 from sessions_app.ahp.versions.v0_9.wire.state import ROOT
 from sessions_app.core.base.caller import Sight
 from sessions_app.core.base.events import TEXT_KINDS, Kind
@@ -125,7 +125,7 @@ class Projection:
             return None
         if make(payload, Context(origin["channel"], self.face)) is None:
             return None
-        channel = session_of(origin["channel"]) if kind == "session" else origin["channel"]
+        channel = origin.get("echo_channel", origin["channel"])
         envelope = {"channel": channel, "action": origin["said"], "serverSeq": event.seq, "origin": _origin(origin)}
         return jsonrpc.encode(envelope)
 
