@@ -45,7 +45,7 @@ RULES = (
 )
 
 _WRITERS = {
-    "records": ("clients", "dispatches", "session_changes", "summary_queue"),
+    "records": ("clients", "dispatches", "handshakes", "session_changes", "summary_queue"),
     "sessions": ("connections", "creating", "deleting", "forms", "inbox", "truncating"),
     "tenancy": ("agent_listings",),
     "terminals": ("changing", "creating", "disposing", "ending"),
