@@ -14,12 +14,13 @@ from sessions_app.workspace.entries import kind_of
 from sessions_app.workspace.errors import IntoItself, TooLarge, Unsupported
 from sessions_app.workspace.failures import shown, translated
 from sessions_app.workspace.ledger import Ledger, Reservation
+from sessions_app.workspace.locking import locked
 from sessions_app.workspace.paths import Path
 from sessions_app.workspace.places import Descriptors, Place, token
 from sessions_app.workspace.reading import chunks, open_regular
 from sessions_app.workspace.renaming import refuse_into_itself, rename, rename_only, rename_over
 from sessions_app.workspace.walking import Limits, below, check_entries, open_directory
-from sessions_app.workspace.writing import fill, freed, new_directory, refuse_unless_file
+from sessions_app.workspace.writing import fill, freed, make_newer, new_directory, refuse_unless_file
 
 # What is opened was replaced meanwhile by a link or something else.
 _REPLACED = (errno.ENOENT, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EINVAL)
@@ -134,7 +135,10 @@ def copy(source: End, target: End, most: Most, *, fail_if_exists: bool, follow: 
             new = Place(target.at.new, token())
             with discarded_on_failure(target.at, new):
                 Copy(source.path, target.at, reservation, most).entry(origin, status, new)
-                _put(target.at, new, destination, directory=is_directory, fail_if_exists=fail_if_exists)
+                with locked(target.at, destination):
+                    if stat.S_ISREG(status.st_mode):
+                        make_newer(new, destination)
+                    _put(target.at, new, destination, directory=is_directory, fail_if_exists=fail_if_exists)
 
 
 def move(source: End, target: End, *, fail_if_exists: bool) -> None:
@@ -154,7 +158,8 @@ def move(source: End, target: End, *, fail_if_exists: bool) -> None:
         _check_entries(source, origin, status, target, destination, old)
         if is_directory:
             refuse_into_itself(at, origin, status, at, destination)
-        _put(at, origin, destination, directory=is_directory, fail_if_exists=fail_if_exists)
+        with locked(at, origin, destination):
+            _put(at, origin, destination, directory=is_directory, fail_if_exists=fail_if_exists)
         if old is None or stat.S_ISDIR(old.st_mode):
             return
         if (old.st_dev, old.st_ino) != (status.st_dev, status.st_ino):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 from dataclasses import dataclass
@@ -32,6 +33,21 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
+class Details:
+    """An entry with its real path in the tree. ``created``: Unix time in milliseconds; None if the file system does not say.
+
+    ``etag``: of a file, changes with its content; "" for everything else.
+    """
+
+    path: tuple[str, ...]
+    kind: Kind
+    size: int
+    modified: int
+    created: int | None
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
     """What a tree takes: the bytes of its files on disk, and the number of its files, directories and links."""
 
@@ -59,6 +75,15 @@ def entry_of(name: bytes, status: os.stat_result, target: Kind | None = None) ->
         target=target,
         executable=kind == "file" and bool(status.st_mode & 0o100),
     )
+
+
+def etag_of(status: os.stat_result) -> str:
+    """A text that differs for each content of a file that the file system lets one tell apart.
+
+    Programs can set back the time of a change, but not the time at which they did (``st_ctime``).
+    """
+    seen = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    return hashlib.blake2b(repr(seen).encode(), digest_size=15).hexdigest()
 
 
 def charge(status: os.stat_result) -> int:

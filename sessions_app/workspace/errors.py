@@ -34,6 +34,10 @@ class Exists(FileError):
     """Something has this name already."""
 
 
+class Changed(FileError):
+    """The file is not the one that the caller has seen: it was changed, replaced or deleted since."""
+
+
 class NotEmpty(FileError):
     """The directory has entries, and they were not to be removed with it."""
 

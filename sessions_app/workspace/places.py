@@ -26,6 +26,8 @@ NEW = b"new"
 """Files and directories that are being written; beside the tree, so that no listing and no sandbox shows them."""
 TRASH = b"trash"
 """Deleted directories, until `removing.sweep` has removed them from the disk."""
+LOCKS = b"locks"
+"""The file of `locking`; it is made at the first lock."""
 
 
 @dataclass(frozen=True, slots=True)

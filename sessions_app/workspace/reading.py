@@ -9,7 +9,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sessions_app.workspace.entries import Entry, Kind, entry_of, kind_of
+from sessions_app.workspace.birth import created_at
+from sessions_app.workspace.entries import Details, Entry, Kind, entry_of, etag_of, kind_of
 from sessions_app.workspace.errors import FileError, TooLarge, TooMany, Unsupported
 from sessions_app.workspace.failures import shown, translated
 from sessions_app.workspace.paths import Path
@@ -102,6 +103,24 @@ def stat_entry(at: Descriptors, path: Path, *, follow: bool) -> Entry:
         at.check(place)
         status = place.status()
         return entry_of(name, status, _target(at, path) if stat.S_ISLNK(status.st_mode) else None)
+
+
+def details(at: Descriptors, path: Path, *, follow: bool) -> Details:
+    with at.place(path, follow=follow) as place, translated(path):
+        at.check(place)
+        status = place.status()
+        if follow and stat.S_ISLNK(status.st_mode):
+            # The name became a link after it was resolved.
+            raise OSError(errno.ELOOP, "replaced by a link")
+        kind = kind_of(status.st_mode)
+        return Details(
+            path=at.real_path(place),
+            kind=kind,
+            size=status.st_size,
+            modified=status.st_mtime_ns // 1_000_000,
+            created=created_at(place),
+            etag=etag_of(status) if kind == "file" else "",
+        )
 
 
 def _target(at: Descriptors, path: Path) -> Kind | None:

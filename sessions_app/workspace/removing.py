@@ -17,8 +17,9 @@ from contextlib import suppress
 from sessions_app.workspace.copying import refuse_root
 from sessions_app.workspace.failures import translated
 from sessions_app.workspace.ledger import Ledger, Unlimited
+from sessions_app.workspace.locking import locked
 from sessions_app.workspace.paths import Path
-from sessions_app.workspace.places import CONTENTS, NEW, TRASH, Descriptors, Place, token
+from sessions_app.workspace.places import CONTENTS, LOCKS, NEW, TRASH, Descriptors, Place, token
 from sessions_app.workspace.reading import ATTEMPTS
 from sessions_app.workspace.renaming import rename
 from sessions_app.workspace.walking import check_entries, make_accessible, open_directory
@@ -36,7 +37,8 @@ def delete(at: Descriptors, ledger: Ledger, path: Path, *, recursive: bool) -> N
             status = place.status()
             try:
                 if not stat.S_ISDIR(status.st_mode):
-                    os.unlink(place.name, dir_fd=place.parent)
+                    with locked(at, place):
+                        os.unlink(place.name, dir_fd=place.parent)
                     ledger.give(*freed(status))
                 elif recursive:
                     check_entries(place, path, [(at, place)])
@@ -133,6 +135,8 @@ def remove_workspace(at: Descriptors, directory: pathlib.Path, batch: int) -> bo
     if not sweep(at, Unlimited(), batch, interrupted_after=-1):
         return False
     try:
+        with suppress(FileNotFoundError):
+            os.unlink(LOCKS, dir_fd=at.base)
         for name in (NEW, TRASH):
             os.rmdir(name, dir_fd=at.base)
         directory.rmdir()

@@ -37,13 +37,13 @@ class _How(ctypes.Structure):
 
 
 @lru_cache(maxsize=1)
-def _libc() -> ctypes.CDLL:
+def libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 
 
 def call_system(number: int, *arguments: object) -> int:
     """A system call that Python has no function for. Raises ``OSError``."""
-    result = int(_libc().syscall(ctypes.c_long(number), *arguments))
+    result = int(libc().syscall(ctypes.c_long(number), *arguments))
     if result < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))

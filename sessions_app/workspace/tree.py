@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from sessions_app.workspace import copying, reading, removing, walking, writing
 from sessions_app.workspace.copying import End
-from sessions_app.workspace.entries import Entry, Usage
+from sessions_app.workspace.entries import Details, Entry, Usage
 from sessions_app.workspace.failures import translated
 from sessions_app.workspace.guarding import Guard
 from sessions_app.workspace.ledger import Ledger, Unlimited
@@ -18,6 +18,7 @@ from sessions_app.workspace.paths import Path
 from sessions_app.workspace.places import CONTENTS, NEW, TRASH, Descriptors, Place, token
 from sessions_app.workspace.renaming import rename_only
 from sessions_app.workspace.resolving import DIRECTORY, Resolver, usual
+from sessions_app.workspace.writing import Splice, Wish
 
 MOST_ENTRIES = 100_000
 MOST_COPIED_BYTES = 1024**3
@@ -116,14 +117,29 @@ class Tree:
         with self.open() as at:
             return reading.read(at, path, offset, length, most)
 
-    def write(self, path: Path, data: bytes | Iterable[bytes], *, create_only: bool = False) -> None:
+    def details(self, path: Path, *, follow: bool) -> Details:
+        """The entry with its real path; of a link's target if ``follow``."""
+        with self.open() as at:
+            return reading.details(at, path, follow=follow)
+
+    def write(
+        self,
+        path: Path,
+        data: bytes | Iterable[bytes],
+        *,
+        create_only: bool = False,
+        splice: Splice | None = None,
+        if_match: str | None = None,
+        most: int | None = None,
+    ) -> None:
         """Create or replace a file; others see its old or its new content, never a part. Keeps a replaced file's mode.
 
         A link inside the tree is followed, and its target is replaced. ``create_only``: raises ``Exists`` if there is
-        anything, a link too. The directory must exist.
+        anything, a link too. ``splice``: the data becomes a part of the file, which then has at most ``most`` bytes (else
+        ``TooLarge``). ``if_match``: raises ``Changed`` unless the file there has this `etag`. The directory must exist.
         """
         with self.open() as at:
-            writing.write(at, self.ledger, path, data, create_only=create_only)
+            writing.write(at, self.ledger, path, data, Wish(create_only, splice, if_match, most))
 
     def make_directory(self, path: Path, *, parents: bool = False) -> None:
         """Make a directory. Raises ``Exists`` if there is anything.

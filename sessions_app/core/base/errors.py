@@ -325,6 +325,12 @@ class PathTaken(DomainError):
     code = "path_taken"
 
 
+class FileChanged(DomainError):
+    """The file is not the one that the client has seen: it was changed, replaced or deleted since."""
+
+    code = "file_changed"
+
+
 class ContentNotFound(DomainError):
     """The session, or the content that the URI names in it, does not exist."""
 
@@ -348,6 +354,12 @@ class WorkspacesOff(DomainError):
     """This server has no workspaces."""
 
     code = "workspaces_off"
+
+
+class WatchesOff(DomainError):
+    """This server cannot watch files: its system or the volume's file system has no complete notifications."""
+
+    code = "watches_off"
 
 
 class TooManyWrongKeys(DomainError):

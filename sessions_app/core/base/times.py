@@ -13,6 +13,14 @@ def text_of(at: datetime) -> str:
     return at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03d}Z"
 
 
+def text_of_unix(milliseconds: int) -> str | None:
+    """A Unix time; None if it is beyond the calendar, as programs can set the times of files."""
+    try:
+        return text_of(datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=milliseconds))
+    except OverflowError:
+        return None
+
+
 def moment(time: str) -> datetime:
     """A time as a database writes it. SQLite writes UTC without saying so."""
     found = datetime.fromisoformat(time)

@@ -18,6 +18,7 @@ from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import (
     DomainError,
     Fault,
+    FileChanged,
     FilesAway,
     InvalidInput,
     PathNotFound,
@@ -30,8 +31,10 @@ from sessions_app.core.workspaces.places import Place
 from sessions_app.core.workspaces.room import QuotaReached, Room
 from sessions_app.core.workspaces.trees import tree_of
 from sessions_app.workspace import errors as mechanism
-from sessions_app.workspace.paths import Path
+from sessions_app.workspace.entries import Kind
+from sessions_app.workspace.paths import Path, uri_of
 from sessions_app.workspace.tree import Tree
+from sessions_app.workspace.writing import Splice
 
 _SWEPT = 1000
 """Entries of a deleted directory that are removed from the disk before the answer; housekeeping removes the others."""
@@ -77,8 +80,44 @@ def read_attached(caller: Caller, uris: Collection[str], grants: Grants | None =
     return found
 
 
-def write(caller: Caller, uri: str, data: bytes, grants: Grants | None = None, *, create_only: bool) -> None:
-    """Create or replace a file."""
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A file, directory or link. ``uri``: of its real place. Times are Unix times in milliseconds; ``etag``: "" for no file."""
+
+    uri: str
+    kind: Kind
+    size: int
+    modified: int
+    created: int | None
+    etag: str
+
+
+def resolve(caller: Caller, uri: str, grants: Grants | None = None, *, follow: bool) -> Resolved:
+    """``follow``: of a link, its target in the workspace. PathNotFound if there is nothing."""
+    place = making.find_used(caller, uri)
+    with refusals("uri"):
+        found = _existing(place, access.guard_of(caller, place, grants, "read")).details(place.path, follow=follow)
+    if found.kind == "other":
+        raise InvalidInput([Fault(("uri",), "is neither a regular file nor a directory")])
+    same = not follow or found.path == place.path
+    shown = uri if same else uri_of(place.root + found.path)
+    return Resolved(shown, found.kind, found.size, found.modified, found.created, found.etag)
+
+
+def write(
+    caller: Caller,
+    uri: str,
+    data: bytes,
+    grants: Grants | None = None,
+    *,
+    create_only: bool = False,
+    splice: Splice | None = None,
+    if_match: str | None = None,
+) -> None:
+    """Create or replace a file. ``splice``: the data is a part of it; the other bytes stay.
+
+    ``if_match``: FileChanged unless the file there has this etag. No other change through the server comes between.
+    """
     if len(data) > settings.AGENTHOST_FILE_BYTES:
         raise InvalidInput([Fault(("data",), _too_large(len(data)))])
     place = making.find_or_make(caller, uri)
@@ -86,7 +125,39 @@ def write(caller: Caller, uri: str, data: bytes, grants: Grants | None = None, *
     with refusals("uri"):
         access.require(guard, place.path)
     with refusals("uri"), Room(place, len(data)) as room:
-        tree_of(place, room, make=True, guard=guard).write(place.path, data, create_only=create_only)
+        tree = tree_of(place, room, make=True, guard=guard)
+        most = settings.AGENTHOST_FILE_BYTES
+        try:
+            tree.write(place.path, data, create_only=create_only, splice=splice, if_match=if_match, most=most)
+        except mechanism.TooLarge:
+            detail = f"would have more bytes than {most:,}, the limit of a file that is changed in part (AGENTHOST_FILE_BYTES)"
+            raise InvalidInput([Fault(("uri",), detail)]) from None
+
+
+def make_directory(caller: Caller, uri: str, grants: Grants | None = None) -> None:
+    """Make a directory and those above it that are missing. PathTaken if something else is there."""
+    place = making.find_or_make(caller, uri)
+    guard = access.guard_of(caller, place, grants, "write")
+    with refusals("uri"):
+        access.require(guard, place.path)
+    with refusals("uri"), Room(place) as room:
+        tree = tree_of(place, room, make=True, guard=guard)
+        try:
+            if tree.stat(place.path, follow=True).kind != "directory":
+                raise PathTaken
+        except mechanism.Missing:
+            _make_directory(tree, place.path)
+        except mechanism.NotADirectory:
+            # A name above it is a file's.
+            raise PathTaken from None
+
+
+def _make_directory(tree: Tree, path: Path) -> None:
+    try:
+        tree.make_directory(path, parents=True)
+    except (mechanism.Missing, mechanism.NotADirectory):
+        # A link that leads nowhere, or a file that was made meanwhile.
+        raise PathTaken from None
 
 
 def children(caller: Caller, uri: str, grants: Grants | None = None) -> list[Child]:
@@ -242,6 +313,8 @@ def refusals(member: str) -> Iterator[None]:
         raise PathNotFound from None
     except mechanism.Exists:
         raise PathTaken from None
+    except mechanism.Changed:
+        raise FileChanged from None
     except (mechanism.Outside, mechanism.NotPermitted):
         raise PathOutside from None
     except (mechanism.NoRoom, mechanism.TooSlow):

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from pytest_django import Settings
 
 from sessions_app.ahp.client.client import Client
 from sessions_app.ahp.client.version import ClientVersion
@@ -76,7 +77,7 @@ async def test_the_handshake_names_the_server_and_shows_the_root(
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     assert result["serverInfo"] == {"name": "Agenthost", "version": project["version"]}
     assert [each["resource"] for each in result["snapshots"]] == [ROOT]
-    assert set(result) == {"protocolVersion", "serverSeq", "snapshots", "serverInfo"}
+    assert set(result) - {"defaultDirectory"} == {"protocolVersion", "serverSeq", "snapshots", "serverInfo"}
     state = client.state(ROOT)
     assert "_meta" not in state
     assert {"echo"} <= {agent["provider"] for agent in state["agents"]}
@@ -451,14 +452,20 @@ async def test_a_client_joins_with_its_tools_and_plugins_and_leaves(
 
 @pytest.mark.rule("V36", "V40", "V82", "V87", "V88", "V220", "V223", "V320", "V321", "V323", "V336")
 @both
-async def test_what_is_left_out_gets_its_error(host: str, sample: SampleTenants, version: ClientVersion) -> None:
+async def test_what_is_left_out_gets_its_error(
+    host: str, sample: SampleTenants, settings: Settings, version: ClientVersion
+) -> None:
+    settings.AGENTHOST_WORKSPACES_DIR = None
     async with mirroring(host, sample.alice.key, "asker", version=version) as client:
         for method in (
-            *("resourceRead", "resourceWrite", "resourceList", "resourceCopy", "resourceMove", "resourceDelete"),
-            *("resourceRequest", "resourceResolve", "resourceMkdir", "createResourceWatch", "createTerminal"),
-            *("disposeTerminal", "invokeChangesetOperation", "createAutomation", "openCanvas", "reorderChat", "nothing"),
+            *("createTerminal", "disposeTerminal", "createResourceWatch", "invokeChangesetOperation"),
+            *("createAutomation", "openCanvas", "reorderChat", "nothing"),
         ):
             assert await client.code_of(method, channel=ROOT) == -32601, method
+        uri = "file:///workspace/a"
+        params = {"uri": uri, "source": uri, "destination": f"{uri}b", "data": "", "encoding": "utf-8"}
+        for what in ("Read", "Write", "List", "Copy", "Move", "Delete", "Request", "Resolve", "Mkdir"):
+            assert await client.code_of(f"resource{what}", channel=ROOT, **params) == -32601, what
         for channel in ("ahp-terminal:/a", "ahp-resource-watch:/a", "ahp-changeset:/a", "ahp-automations://", "ahp-otlp:a"):
             assert await client.code_of("subscribe", channel=channel) == -32008, channel
         for method in ("listSessions", "resolveSessionConfig", "ping"):

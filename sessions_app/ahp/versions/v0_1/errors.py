@@ -123,6 +123,9 @@ NOT_IN_COMMANDS: frozenset[type[errors.DomainError]] = frozenset(
         errors.TokenNotFound,
         errors.KeyNotFound,
         errors.WebhookNotFound,
+        # Of commands that 0.9 added.
+        errors.FileChanged,
+        errors.WatchesOff,
     }
 )
 """Errors that core calls of commands never raise, or that the commands handle themselves."""

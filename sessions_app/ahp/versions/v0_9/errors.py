@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from sessions_app.ahp.transport import jsonrpc
 from sessions_app.ahp.transport.jsonrpc import RPCError
 from sessions_app.ahp.versions.v0_1 import errors as v0_1
 from sessions_app.ahp.versions.v0_9.wire.errors import Code
@@ -14,7 +15,9 @@ _SUBJECTS: Mapping[int, tuple[str, ...]] = {
     Code.SESSION_NOT_FOUND: ("channel",),
     Code.PROVIDER_NOT_FOUND: ("provider",),
     Code.SESSION_ALREADY_EXISTS: ("channel",),
-    Code.NOT_FOUND: ("channel",),
+    Code.NOT_FOUND: ("channel", "uri"),
+    Code.ALREADY_EXISTS: ("uri", "destination"),
+    Code.CONFLICT: ("uri",),
 }
 _ROOT = "ahp-root://"
 
@@ -37,8 +40,17 @@ def unknown_client() -> RPCError:
     return RPCError(Code.NOT_FOUND, "This client is unknown, or was away for too long; begin with initialize.")
 
 
+def _access_needed(error: errors.AccessNeeded) -> RPCError:
+    refused = v0_1.TABLE[errors.AccessNeeded](error)
+    return RPCError(refused.code, refused.message, {"request": {"channel": _ROOT, **(refused.data or {})["request"]}})
+
+
 TABLE: Mapping[type[errors.DomainError], Callable[[Any], RPCError]] = {
     **v0_1.TABLE,
     errors.ContentNotFound: lambda _error: not_found("content"),
+    errors.AccessNeeded: _access_needed,
+    errors.FileChanged: lambda _error: RPCError(Code.CONFLICT, "The file is not the one with this ifMatch any more."),
+    errors.WorkspacesOff: lambda _error: RPCError(jsonrpc.METHOD_NOT_FOUND, "This host serves no files."),
+    errors.WatchesOff: lambda _error: RPCError(jsonrpc.METHOD_NOT_FOUND, "This host cannot watch files."),
 }
 """Every error that the core calls of commands raise."""

@@ -30,11 +30,11 @@ T = TypeVar("T")
 _PIECE = 64 * 1024
 
 
-async def _run(connection: Connection, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+async def run(connection: Connection, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     return await threads.run(connection.caller.tenant, fn, *args, **kwargs)
 
 
-def _file(uri: str, member: str = "uri") -> str:
+def file_uri(uri: str, member: str = "uri") -> str:
     """The URI, if it can be one of a file."""
     scheme = uri.partition(":")[0]
     if scheme.lower() == "file":
@@ -48,16 +48,16 @@ def _file(uri: str, member: str = "uri") -> str:
 
 async def read(connection: Connection, params: Any) -> EncodedResult:
     uri: str = params["uri"]
-    of_session = _is_content(uri)
-    read = _content if of_session else partial(_of_file, grants=connection.grants)
-    return await _run(connection, _read, read, connection.caller, uri if of_session else _file(uri), params.get("encoding"))
+    of_session = is_content(uri)
+    read = content if of_session else partial(_of_file, grants=connection.grants)
+    return await run(connection, _read, read, connection.caller, uri if of_session else file_uri(uri), params.get("encoding"))
 
 
-def _is_content(uri: str) -> bool:
+def is_content(uri: str) -> bool:
     return CONTENT in uri and uris.scheme(uri) is not None and not uri.lower().startswith("file:")
 
 
-def _content(caller: Caller, uri: str) -> tuple[bytes, str | None]:
+def content(caller: Caller, uri: str) -> tuple[bytes, str | None]:
     """A content of a session and its type (R339)."""
     session, _, name = uri.rpartition(CONTENT)
     if tool_contents.is_name(name):
@@ -97,23 +97,27 @@ def _string(text: str) -> str:
 
 
 async def write(connection: Connection, params: Any) -> Any:
-    await _run(connection, _write, connection.caller, params, connection.grants)
+    await run(connection, _write, connection.caller, params, connection.grants)
     return {}
 
 
 def _write(caller: Caller, params: Any, grants: Grants) -> None:
+    files.write(caller, file_uri(params["uri"]), content_of(params), grants, create_only=params.get("createOnly", False))
+
+
+def content_of(params: Any) -> bytes:
+    """The bytes that are to be written."""
     data, is_text = params["data"], params["encoding"] == "utf-8"
     try:
-        content = data.encode() if is_text else base64.b64decode(data, validate=True)
+        return data.encode() if is_text else base64.b64decode(data, validate=True)
     except UnicodeEncodeError:
         raise jsonrpc.invalid_params("params.data has a half of a surrogate pair, which UTF-8 cannot encode") from None
     except (ValueError, binascii.Error):
         raise jsonrpc.invalid_params("params.data is not base64") from None
-    files.write(caller, _file(params["uri"]), content, grants, create_only=params.get("createOnly", False))
 
 
 async def list_entries(connection: Connection, params: Any) -> Any:
-    children = await _run(connection, files.children, connection.caller, _file(params["uri"]), connection.grants)
+    children = await run(connection, files.children, connection.caller, file_uri(params["uri"]), connection.grants)
     return {"entries": [{"name": each.name, "type": "directory" if each.is_directory else "file"} for each in children]}
 
 
@@ -126,25 +130,25 @@ async def move(connection: Connection, params: Any) -> Any:
 
 
 async def _transfer(connection: Connection, fn: Callable[..., None], params: Any) -> Any:
-    ends = _file(params["source"], "source"), _file(params["destination"], "destination")
-    await _run(connection, fn, connection.caller, *ends, connection.grants, fail_if_exists=params.get("failIfExists", False))
+    ends = file_uri(params["source"], "source"), file_uri(params["destination"], "destination")
+    await run(connection, fn, connection.caller, *ends, connection.grants, fail_if_exists=params.get("failIfExists", False))
     return {}
 
 
 async def delete(connection: Connection, params: Any) -> Any:
     recursive = params.get("recursive", False)
-    await _run(connection, files.delete, connection.caller, _file(params["uri"]), connection.grants, recursive=recursive)
+    await run(connection, files.delete, connection.caller, file_uri(params["uri"]), connection.grants, recursive=recursive)
     return {}
 
 
 async def request(connection: Connection, params: Any) -> Any:
     """Grants what the operator's rules leave to the client to ask for, until the connection ends (R337)."""
     uri, wanted = params["uri"], {"read": params.get("read", False), "write": params.get("write", False)}
-    if _is_content(uri):
+    if is_content(uri):
         # It is readable if it exists, and never writable.
-        await _run(connection, _content, connection.caller, uri)
+        await run(connection, content, connection.caller, uri)
         if wanted["write"]:
             raise AccessDenied
         return {}
-    await _run(connection, files.request, connection.caller, _file(uri), connection.grants, **wanted)
+    await run(connection, files.request, connection.caller, file_uri(uri), connection.grants, **wanted)
     return {}

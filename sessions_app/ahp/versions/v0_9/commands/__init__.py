@@ -1,7 +1,7 @@
 """The commands of AHP 0.9 and 1.0 that this host serves; each parses its params and makes one core call.
 
 ``handshake`` initialize, reconnect · ``channels`` subscribe, unsubscribe · ``sessions`` create, dispose, list · ``chats`` create,
-dispose, move, turns, completions. Settings and tokens are those of 0.1.
+dispose, move, turns, completions · ``files`` in workspaces. Settings and tokens are those of 0.1.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from functools import partial
 from sessions_app.ahp.version import Command
 from sessions_app.ahp.versions.v0_1.commands import configuration
 from sessions_app.ahp.versions.v0_1.commands.handshake import ping
-from sessions_app.ahp.versions.v0_9.commands import channels, chats, handshake, sessions
+from sessions_app.ahp.versions.v0_9.commands import channels, chats, files, handshake, sessions
 from sessions_app.ahp.versions.v0_9.face import Face
 from sessions_app.ahp.versions.v0_9.wire.commands import COMMANDS as WIRE_0_9
 from sessions_app.ahp.versions.v1_0.wire.commands import COMMANDS as WIRE_1_0
@@ -33,6 +33,17 @@ def commands(face: Face) -> Mapping[str, Command]:
         "authenticate": Command(wire["authenticate"].params, configuration.authenticate),
         "resolveSessionConfig": Command(wire["resolveSessionConfig"].params, configuration.resolve),
         "sessionConfigCompletions": Command(wire["sessionConfigCompletions"].params, configuration.values),
+    }
+    served |= {
+        "resourceRead": Command(wire["resourceRead"].params, files.read),
+        "resourceWrite": Command(wire["resourceWrite"].params, files.write, needs_write=True),
+        "resourceList": Command(wire["resourceList"].params, files.list_entries),
+        "resourceCopy": Command(wire["resourceCopy"].params, files.copy, needs_write=True),
+        "resourceMove": Command(wire["resourceMove"].params, files.move, needs_write=True),
+        "resourceDelete": Command(wire["resourceDelete"].params, files.delete, needs_write=True),
+        "resourceRequest": Command(wire["resourceRequest"].params, files.request),
+        "resourceResolve": Command(wire["resourceResolve"].params, files.resolve),
+        "resourceMkdir": Command(wire["resourceMkdir"].params, files.make_directory, needs_write=True),
     }
     if face.family != "0.9":
         served["moveChat"] = Command(wire["moveChat"].params, chats.move, needs_write=True)

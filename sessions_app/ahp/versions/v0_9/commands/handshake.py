@@ -13,6 +13,7 @@ from sessions_app.ahp.versions.v0_1.commands import handshake as v0_1
 from sessions_app.ahp.versions.v0_9 import errors, negotiation
 from sessions_app.core.records import handshakes
 from sessions_app.core.sessions import connections
+from sessions_app.core.workspaces import places
 
 if TYPE_CHECKING:
     from sessions_app.ahp.transport.connection import Connection
@@ -33,6 +34,8 @@ async def initialize(connection: Connection, params: Any) -> PositionedResult:
     # The client comes back with a number behind the mark.
     await connection.in_database(handshakes.mark, connection.caller)
     members: dict[str, Any] = {"serverInfo": {"name": "Agenthost", "version": _version()}}
+    if (directory := places.default_directory(connection.caller)) is not None:
+        members["defaultDirectory"] = directory
     if negotiation.is_editor(params) and negotiation.takes_any_uri(params):
         members["_meta"] = {negotiation.SESSION_URIS: True}
     return await v0_1.begin(connection, params, members)

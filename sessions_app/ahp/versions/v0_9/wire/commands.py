@@ -12,6 +12,7 @@ from sessions_app.ahp.versions.v0_1.wire.commands import (
     SessionConfigCompletionsResult,
 )
 from sessions_app.ahp.versions.v0_1.wire.enumerations import URI, CompletionItemKind
+from sessions_app.ahp.versions.v0_9.wire import files
 from sessions_app.ahp.versions.v0_9.wire.config import SessionConfigSchema
 from sessions_app.ahp.versions.v0_9.wire.envelopes import ActionEnvelope
 from sessions_app.ahp.versions.v0_9.wire.messages import Message, MessageAttachment
@@ -180,14 +181,6 @@ class ResolveSessionConfigResult(TypedDict):
     values: dict[str, Any]
 
 
-class ResourceRequestParams(TypedDict):
-    channel: NotRequired[Literal["ahp-root://"]]
-    _meta: NotRequired[dict[str, Any]]
-    uri: URI
-    read: NotRequired[bool]
-    write: NotRequired[bool]
-
-
 class SessionConfigCompletionsParams(TypedDict):
     channel: NotRequired[Literal["ahp-root://"]]
     _meta: NotRequired[dict[str, Any]]
@@ -240,6 +233,7 @@ COMMANDS: Mapping[str, Command] = {
     "authenticate": _command(AuthenticateParams, AuthenticateResult),
     "resolveSessionConfig": _command(ResolveSessionConfigParams, ResolveSessionConfigResult),
     "sessionConfigCompletions": _command(SessionConfigCompletionsParams, SessionConfigCompletionsResult),
+    **files.COMMANDS,
 }
 """The requests of clients that this host answers."""
 

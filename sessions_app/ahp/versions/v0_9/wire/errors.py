@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import Any, NotRequired, TypedDict
 
 from sessions_app.ahp.versions.v0_1.wire.errors import UnsupportedProtocolVersionErrorData
-from sessions_app.ahp.versions.v0_9.wire.commands import ResourceRequestParams
+from sessions_app.ahp.versions.v0_9.wire.files import ResourceRequestParams
 from sessions_app.ahp.versions.v0_9.wire.resources import ProtectedResourceMetadata
 from sessions_app.core.base.shapes import Shape
 
