@@ -81,7 +81,8 @@ class Command:
 
     ``with_states``: the result is a ``PositionedResult``; actions are delayed while it is made. ``is_handshake``: comes first
     on a connection, and only there. ``anytime``: allowed before the handshake too. ``params_optional``: may be sent without
-    params. ``needs_write``: needs the scope ``sessions:write`` (R9).
+    params. ``needs_write``: needs the scope ``sessions:write`` (R9). ``is_served``: whether this installation has what the
+    command is about; without it the method does not exist.
     """
 
     params: Shape[Any]
@@ -91,6 +92,7 @@ class Command:
     anytime: bool = False
     params_optional: bool = False
     needs_write: bool = False
+    is_served: Callable[[], bool] = lambda: True
 
 
 @dataclass(frozen=True, slots=True)

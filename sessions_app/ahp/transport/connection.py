@@ -233,7 +233,7 @@ class Connection:
                 raise jsonrpc.invalid_request("The handshake is already done; initialize and reconnect come once per connection.")
             if not is_handshake and not self.is_open:
                 raise jsonrpc.invalid_request("The first request must be initialize or reconnect.")
-        if command is None:
+        if command is None or not command.is_served():
             raise jsonrpc.method_not_found(method)
         return command
 

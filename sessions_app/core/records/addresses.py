@@ -136,7 +136,9 @@ def of_all(sessions: Iterable[Session]) -> dict[int, str]:
 
 
 def is_taken(caller: Caller, uri: str) -> bool:
-    """Whether a session has this URI, also one that the caller may not see: a URI is unique in its tenant."""
+    """Whether a session or chat has this URI, also one that the caller may not see: a URI is unique in its tenant."""
+    if Address.objects.filter(tenant_id=caller.tenant, uri=uri).exists():
+        return True
     try:
         find(caller.seeing_everything(), uri)
     except SessionNotFound:

@@ -12,9 +12,14 @@ OFF = "terminals are off on this server (AGENTHOST_TERMINALS)"
 NO_SERVICE = "no terminal service is running (ops/entrypoint terminals)"
 
 
+def are_on() -> bool:
+    """Whether this installation has terminals at all."""
+    return bool(settings.AGENTHOST_TERMINALS)
+
+
 def reason() -> str:
     """Why no terminal can be created; empty if one can."""
-    if not settings.AGENTHOST_TERMINALS:
+    if not are_on():
         return OFF
     alive = TerminalService.objects.filter(lease_expires_at__gte=Now()).order_by("fault")
     faults = list(alive.values_list("fault", flat=True)[:1])

@@ -92,7 +92,9 @@ def claim(caller: Caller, terminal: Terminal, wanted: Claim, client: str, *, dis
             holder = "another client" if before.client is not None else "a session"
             raise NotPossible(f"{holder} has this terminal")
         _check_room(row, session)
-        agent = "" if session is None else session.agent_name
+        agent = ""
+        if session is not None:
+            agent, wanted = session.agent_name, creating.held_by(wanted, session)
         Terminal.objects.filter(pk=row.pk).update(
             claim=wanted.text(), claim_session=None if session is None else session.pk, agent=agent, claim_call=None
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from django.conf import settings
 from django.db import IntegrityError
@@ -76,6 +76,7 @@ def create(caller: Caller, wanted: Wanted, client: str) -> Terminal:
             if session is not None:
                 # So that it cannot be deleted meanwhile, which disposes of its terminals.
                 session = sessions.lock_session(caller, session)
+                wanted = replace(wanted, claim=held_by(wanted.claim, session))
             # Its output will be stored.
             asking.admit_bytes(1)
             row = _insert(tx, _row(caller.tenant, caller.line, wanted, place), session)
@@ -99,7 +100,7 @@ def create_for_call(wanted: ForCall) -> Terminal:
     home = workspaces.of_session(session)
     place = Place(home.tenant, home.workspace, home.public_id, home.root, places.parse(wanted.cwd)[len(home.root) :])
     public_id = new_id("term")
-    claim = Claim(session=addresses.of(session), turn=turn[0], call=wanted.call)
+    claim = held_by(Claim(session=addresses.of(session), turn=turn[0], call=wanted.call), session)
     shown = Wanted(f"{SCHEME}:/{public_id}", claim, title_of(wanted.line), cols=_COMMAND_COLS)
     with journal.transaction() as tx:
         session = Session.objects.select_for_update(no_key=True).filter(pk=session.pk).first()
@@ -111,6 +112,12 @@ def create_for_call(wanted: ForCall) -> Terminal:
         row = _insert(tx, row, session)
     broadcast.notify_worker(WAKE, {"terminal": row.pk})
     return row
+
+
+def held_by(claim: Claim, session: Session) -> Claim:
+    """The claim, with what is stored of its session."""
+    family = addresses.families_of([session.pk]).get(session.pk, ("", ""))[1]
+    return replace(claim, id=session.public_id, agent=session.agent_name, family=family)
 
 
 def title_of(line: str) -> str:

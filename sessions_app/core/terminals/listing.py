@@ -11,7 +11,7 @@ from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import NewEvent
 from sessions_app.core.tenancy import agent_listings
 from sessions_app.core.terminals.types import Claim
-from sessions_app.models import Terminal
+from sessions_app.models import Terminal, TerminalState
 
 Entry = Mapping[str, Any]
 
@@ -20,6 +20,8 @@ def entry(row: Terminal) -> dict[str, Any]:
     """``agent``, ``line`` and ``session`` are only for ``visible``."""
     found = {"uri": row.uri, "title": row.title, "claim": Claim.read(row.claim).document(), "agent": row.agent, "line": row.line}
     found["session"] = row.claim_session
+    if row.state == TerminalState.EXITED:
+        found["exited"] = True
     return found if row.exit_code is None else {**found, "code": row.exit_code}
 
 

@@ -15,7 +15,7 @@ from sessions_app.core.tenancy.audit import Action
 from sessions_app.core.terminals import access
 from sessions_app.core.terminals.screen import Screen
 from sessions_app.core.terminals.types import Claim
-from sessions_app.models import Terminal, TerminalScreen
+from sessions_app.models import Terminal, TerminalScreen, TerminalState
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,7 @@ class TerminalView:
     rows: int
     exit_code: int | None
     screen: Screen = field(repr=False)
+    has_exited: bool = False
 
 
 def read(caller: Caller, terminal: Terminal) -> TerminalView:
@@ -42,7 +43,9 @@ def read(caller: Caller, terminal: Terminal) -> TerminalView:
         seq, _ = journal.counter_and_sessions(caller.tenant)
         screen, _ = read_screen(row.pk)
     journal.barrier()
-    return TerminalView(seq, row.title, Claim.read(row.claim), row.cwd, row.cols, row.rows, row.exit_code, screen)
+    has_exited = row.state == TerminalState.EXITED
+    claim = Claim.read(row.claim)
+    return TerminalView(seq, row.title, claim, row.cwd, row.cols, row.rows, row.exit_code, screen, has_exited=has_exited)
 
 
 def read_screen(terminal: int) -> tuple[Screen, int]:

@@ -219,6 +219,9 @@ def test_cancelling_the_turn_kills_the_command(
         "session": state.read(alice.caller, session).summary.uri,
         "turn": accepted.public_id,
         "call": "c",
+        "id": session.public_id,
+        "agent": session.agent_name,
+        "family": "",
     }
     turns.cancel(alice.caller, session)
     wait_for(lambda: not programs(mark), "the end of the process")

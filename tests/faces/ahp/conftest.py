@@ -17,6 +17,7 @@ from sessions_app.ahp import versions
 from sessions_app.ahp.transport.consumer import Consumer
 from sessions_app.core.base import database
 from sessions_app.core.log.broadcast.layer import ChannelLayer
+from sessions_app.core.terminals.service import Service
 from sessions_app.core.workspaces import volume
 from tests.serving import serving
 
@@ -41,6 +42,25 @@ def workspaces(settings: Settings, tmp_path: Path) -> Iterator[Path]:
     volume.forget()
     yield tmp_path / "volume"
     volume.forget()
+
+
+@pytest.fixture
+def terminals_on(workspaces: Path, settings: Settings, tmp_path: Path) -> None:
+    """As in an installation with terminals; no terminal service runs yet."""
+    tmp_path.chmod(0o755)
+    settings.AGENTHOST_TERMINALS = True
+    settings.AGENTHOST_RENEW_SECONDS = 0.2
+    settings.AGENTHOST_SWEEP_SECONDS = 0.1
+
+
+@pytest.fixture
+def service(host: str, terminals_on: None) -> Iterator[Service]:
+    """A terminal service in the test's process, with real sandboxes."""
+    service = Service()
+    service.start()
+    assert not service.fault
+    yield service
+    service.stop()
 
 
 @pytest.fixture

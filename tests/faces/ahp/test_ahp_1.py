@@ -455,7 +455,7 @@ async def test_a_client_joins_with_its_tools_and_plugins_and_leaves(
 async def test_what_is_left_out_gets_its_error(
     host: str, sample: SampleTenants, settings: Settings, version: ClientVersion
 ) -> None:
-    settings.AGENTHOST_WORKSPACES_DIR = None
+    settings.AGENTHOST_WORKSPACES_DIR, settings.AGENTHOST_TERMINALS = None, False
     async with mirroring(host, sample.alice.key, "asker", version=version) as client:
         for method in (
             *("createTerminal", "disposeTerminal", "createResourceWatch", "invokeChangesetOperation"),

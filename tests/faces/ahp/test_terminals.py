@@ -6,10 +6,9 @@ import asyncio
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +24,6 @@ from sessions_app.core.records import live_workers
 from sessions_app.core.tenancy import keys
 from sessions_app.core.terminals import checkpoints, services, state
 from sessions_app.core.terminals.service import Service
-from sessions_app.core.workspaces import volume
 from sessions_app.models import ApiKey, Event, Tenant, Terminal, TerminalScreen
 from sessions_app.workspace import pty, sandbox, watchdog
 from tests.e2e.ahp_steps import rejection_reason
@@ -37,27 +35,6 @@ from tests.sample_tenants import SampleTenants
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.sandbox]
 
 URI = "term:/one"
-
-
-@pytest.fixture
-def workspaces(tmp_path: Path, settings: Any) -> Iterator[None]:
-    tmp_path.chmod(0o755)
-    settings.AGENTHOST_WORKSPACES_DIR = tmp_path / "workspaces"
-    settings.AGENTHOST_TERMINALS = True
-    settings.AGENTHOST_RENEW_SECONDS = 0.2
-    settings.AGENTHOST_SWEEP_SECONDS = 0.1
-    volume.forget()
-    yield
-    volume.forget()
-
-
-@pytest.fixture
-def service(host: str, workspaces: None) -> Iterator[Service]:
-    service = Service()
-    service.start()
-    assert not service.fault
-    yield service
-    service.stop()
 
 
 @pytest.fixture
@@ -227,7 +204,7 @@ async def test_terminals_that_cannot_be_created(client: Watcher, settings: Any) 
 
 @pytest.mark.rule("R300")
 async def test_the_reason_why_there_are_no_terminals_is_named(
-    host: str, workspaces: None, sample: SampleTenants, settings: Any
+    host: str, terminals_on: None, sample: SampleTenants, settings: Any
 ) -> None:
     client = await opened(host, sample.alice.key, "me")
     params = {"terminal": URI, "claim": {"kind": "client", "clientId": "me"}}
@@ -595,7 +572,7 @@ async def test_exited_terminals_go_and_leave_nothing(client: Watcher, settings: 
 
 
 async def test_a_terminal_that_no_service_takes_ends(
-    host: str, workspaces: None, sample: SampleTenants, monkeypatch: pytest.MonkeyPatch
+    host: str, terminals_on: None, sample: SampleTenants, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = await opened(host, sample.alice.key, "me", ROOT)
     # A service that is full.

@@ -16,7 +16,7 @@ _SUBJECTS: Mapping[int, tuple[str, ...]] = {
     Code.PROVIDER_NOT_FOUND: ("provider",),
     Code.SESSION_ALREADY_EXISTS: ("channel",),
     Code.NOT_FOUND: ("channel", "uri"),
-    Code.ALREADY_EXISTS: ("uri", "destination"),
+    Code.ALREADY_EXISTS: ("channel", "uri", "destination"),
     Code.CONFLICT: ("uri",),
 }
 _ROOT = "ahp-root://"
@@ -24,6 +24,11 @@ _ROOT = "ahp-root://"
 
 def subject(code: int, params: Mapping[str, Any]) -> str | None:
     """The URI or name in a request's params that does not exist, or exists already; None if it could be another one."""
+    claim = params.get("claim")
+    if code == Code.SESSION_NOT_FOUND and isinstance(claim, Mapping):
+        params = {"channel": claim.get("session")}
+    if code == Code.NOT_FOUND and params.get("cwd") is not None:
+        return None
     named = (params.get(name) for name in _SUBJECTS.get(code, ()))
     return next((value for value in named if isinstance(value, str) and value != _ROOT), None)
 
@@ -52,5 +57,6 @@ TABLE: Mapping[type[errors.DomainError], Callable[[Any], RPCError]] = {
     errors.FileChanged: lambda _error: RPCError(Code.CONFLICT, "The file is not the one with this ifMatch any more."),
     errors.WorkspacesOff: lambda _error: RPCError(jsonrpc.METHOD_NOT_FOUND, "This host serves no files."),
     errors.WatchesOff: lambda _error: RPCError(jsonrpc.METHOD_NOT_FOUND, "This host cannot watch files."),
+    errors.TerminalNotFound: lambda _error: not_found("terminal"),
 }
 """Every error that the core calls of commands raise."""

@@ -27,6 +27,7 @@ NOT_FOR_SESSIONS = frozenset(
         *("ahp-automations", "ahp-automation-run", "ahp-otlp", "ahp-canvas", "mcp"),
     }
 )
+NOT_FOR_TERMINALS = NOT_FOR_SESSIONS - {"ahp-terminal"} | {"ahp-session"}
 _ROOT_OF_0_1 = "agenthost:/root"
 
 
@@ -85,6 +86,18 @@ def fault_of_new(uri: str) -> str | None:
         return "must be a URI with a scheme and a path"
     if scheme.lower() in NOT_FOR_SESSIONS or uri == _ROOT_OF_0_1:
         return f"must not be a URI of something else than a session ({scheme}:)"
+    return None
+
+
+def fault_of_new_terminal(uri: str) -> str | None:
+    """Why a client cannot choose this URI for a terminal; None if it can."""
+    if len(uri) > LONGEST or not uri.isascii():
+        return f"has at most {LONGEST:,} ASCII characters"
+    scheme = uris.scheme(uri)
+    if scheme is None:
+        return "must be a URI with a scheme and a path"
+    if scheme.lower() in NOT_FOR_TERMINALS or uri == _ROOT_OF_0_1:
+        return f"must not be a URI of something else than a terminal ({scheme}:)"
     return None
 
 

@@ -135,7 +135,7 @@ def _origin(origin: Payload) -> dict[str, Any]:
 
 def _action(kind: str, uri: str, made: Made) -> dict[str, Any]:
     name, members = made
-    resource = "terminal" if kind in _OF_TERMINALS else "session"
+    resource = "terminal" if kind in OF_TERMINALS else "session"
     return {"type": f"{resource}/{name}", resource: uri, **members}
 
 
@@ -401,7 +401,7 @@ def _exited(payload: Payload) -> Made:
     return "exited", {"exitCode": payload["code"]} if "code" in payload else {}
 
 
-_OF_TERMINALS: Mapping[str, Callable[[Payload], Made | None]] = {
+OF_TERMINALS: Mapping[str, Callable[[Payload], Made | None]] = {
     Kind.TERMINAL_DATA: _output,
     Kind.TERMINAL_INPUT: _input,
     Kind.TERMINAL_RESIZED: _resized,
@@ -416,7 +416,7 @@ _OF_TERMINALS: Mapping[str, Callable[[Payload], Made | None]] = {
 }
 
 _ACTIONS: Mapping[str, Callable[[Payload], Made | None]] = {
-    **_OF_TERMINALS,
+    **OF_TERMINALS,
     Kind.TITLE_CHANGED: _title,
     Kind.READ_CHANGED: _read,
     Kind.ARCHIVED_CHANGED: _archived,

@@ -41,7 +41,7 @@ def state_of(view: TerminalView) -> dict[str, Any]:
         "title": view.title,
         "cols": view.cols,
         "rows": view.rows,
-        "content": [_part(part) for part in view.screen.parts],
+        "content": [part_of(part) for part in view.screen.parts],
         "claim": claim_of(view.claim.document()),
     }
     if view.cwd:
@@ -53,7 +53,7 @@ def state_of(view: TerminalView) -> dict[str, Any]:
     return state
 
 
-def _part(part: Part) -> dict[str, Any]:
+def part_of(part: Part) -> dict[str, Any]:
     if part.command is None:
         return {"type": "unclassified", "value": part.text}
     return {

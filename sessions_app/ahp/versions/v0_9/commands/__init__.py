@@ -1,7 +1,7 @@
 """The commands of AHP 0.9 and 1.0 that this host serves; each parses its params and makes one core call.
 
 ``handshake`` initialize, reconnect · ``channels`` subscribe, unsubscribe · ``sessions`` create, dispose, list · ``chats`` create,
-dispose, move, turns, completions · ``files`` in workspaces. Settings and tokens are those of 0.1.
+dispose, move, turns, completions · ``files`` in workspaces · ``terminals`` create, dispose. Settings and tokens are those of 0.1.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from functools import partial
 from sessions_app.ahp.version import Command
 from sessions_app.ahp.versions.v0_1.commands import configuration
 from sessions_app.ahp.versions.v0_1.commands.handshake import ping
-from sessions_app.ahp.versions.v0_9.commands import channels, chats, files, handshake, sessions
+from sessions_app.ahp.versions.v0_9.commands import channels, chats, files, handshake, sessions, terminals
 from sessions_app.ahp.versions.v0_9.face import Face
 from sessions_app.ahp.versions.v0_9.wire.commands import COMMANDS as WIRE_0_9
 from sessions_app.ahp.versions.v1_0.wire.commands import COMMANDS as WIRE_1_0
@@ -30,6 +30,12 @@ def commands(face: Face) -> Mapping[str, Command]:
         "disposeChat": Command(wire["disposeChat"].params, chats.dispose, needs_write=True),
         "fetchTurns": Command(wire["fetchTurns"].params, chats.fetch_turns),
         "completions": Command(wire["completions"].params, chats.completions),
+        "createTerminal": Command(
+            wire["createTerminal"].params, terminals.create, needs_write=True, is_served=terminals.are_served
+        ),
+        "disposeTerminal": Command(
+            wire["disposeTerminal"].params, terminals.dispose, needs_write=True, is_served=terminals.are_served
+        ),
         "authenticate": Command(wire["authenticate"].params, configuration.authenticate),
         "resolveSessionConfig": Command(wire["resolveSessionConfig"].params, configuration.resolve),
         "sessionConfigCompletions": Command(wire["sessionConfigCompletions"].params, configuration.values),

@@ -13,6 +13,7 @@ from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.identifiers import new_id
 from sessions_app.core.records import addresses as core_addresses
 from sessions_app.core.sessions import inbox
+from sessions_app.core.terminals import access as terminals
 from sessions_app.models import Session
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ def _create(caller: Caller, client: str, params: Any) -> None:
     if found is None or found.kind != "chat" or found.session.pk != session.pk:
         if found is not None or (fault := spelling.fault_of_new_chat(uri)) is not None:
             raise jsonrpc.invalid_params(_ONE_CHAT if found is not None else f"params.chat {fault}")
+        if terminals.is_taken(caller.tenant, uri):
+            raise jsonrpc.invalid_params("params.chat is the URI of a terminal")
         if not inbox.is_untouched(session) or not core_addresses.name_chat(caller, session, uri):
             raise jsonrpc.invalid_params(_ONE_CHAT)
     if "initialMessage" in params:

@@ -12,12 +12,13 @@ from typing import Any
 
 from agents_app import registry
 from sessions_app.ahp.versions.v0_1.dispatch.handling import answer
-from sessions_app.ahp.versions.v0_1.dispatch.types import Dispatch, Refusal, ValidAction
+from sessions_app.ahp.versions.v0_1.dispatch.types import Dispatch, Refusal, ValidAction, ValidTerminalAction
 from sessions_app.ahp.versions.v0_1.projection import agent_settings
 from sessions_app.ahp.versions.v0_9 import addresses
 from sessions_app.ahp.versions.v0_9.addresses import Found
 from sessions_app.ahp.versions.v0_9.dispatch.echoes import echo_of
 from sessions_app.ahp.versions.v0_9.dispatch.effects import EFFECTS
+from sessions_app.ahp.versions.v0_9.dispatch.terminal_effects import TERMINAL_EFFECTS
 from sessions_app.ahp.versions.v0_9.face import Face
 from sessions_app.ahp.versions.v0_9.messages import BadMessage
 from sessions_app.ahp.versions.v0_9.projection.actions import PROTOCOL
@@ -28,12 +29,14 @@ from sessions_app.core.base import content, database
 from sessions_app.core.base.caller import WRITE
 from sessions_app.core.base.errors import InvalidInput, SessionNotFound
 from sessions_app.core.records.dispatches import Dispatched
+from sessions_app.core.terminals import access as terminals
+from sessions_app.models import Terminal
 
 
 def handle(dispatch: Dispatch, channel: str, face: Face) -> None:
-    found = None
+    found: Found | Terminal | None = None
     if channel != ROOT:
-        found = addresses.find(dispatch.caller, channel)
+        found = addresses.find(dispatch.caller, channel) or terminals.find_all(dispatch.caller, [channel]).get(channel)
         if found is None:
             database.before_error_answer(SessionNotFound())
             return
@@ -46,7 +49,7 @@ def handle(dispatch: Dispatch, channel: str, face: Face) -> None:
         answer(dispatch.caller, dispatched, refused)
 
 
-def _apply(dispatch: Dispatch, found: Found | None, dispatched: Dispatched, face: Face) -> None:
+def _apply(dispatch: Dispatch, found: Found | Terminal | None, dispatched: Dispatched, face: Face) -> None:
     dispatch.caller.require(WRITE)
     wire: ModuleType = envelopes_0_9 if face.family == "0.9" else envelopes_1_0
     type_ = dispatch.action["type"]
@@ -54,7 +57,7 @@ def _apply(dispatch: Dispatch, found: Found | None, dispatched: Dispatched, face
         raise Refusal("unknown type of action")
     if type_ not in wire.FROM_CLIENTS:
         raise Refusal("only the host may dispatch actions of this type")
-    kind = "root" if found is None else found.kind
+    kind = "root" if found is None else "terminal" if isinstance(found, Terminal) else found.kind
     renames_chat = bool(face.dialect) and kind == "chat" and type_ == "session/titleChanged"
     if type_.partition("/")[0] != kind and not renames_chat:
         raise Refusal(f"this channel is a {kind}, which takes no actions of this type")
@@ -62,8 +65,13 @@ def _apply(dispatch: Dispatch, found: Found | None, dispatched: Dispatched, face
         action = wire.ACTION.read(dict(dispatch.action))
     except InvalidInput as error:
         raise Refusal(error.describe("action")) from None
-    if faults := content.unstorable(action, ("action",)):
+    # Input may have any character: it is a key that was pressed.
+    checked = {name: value for name, value in action.items() if (type_, name) != ("terminal/input", "data")}
+    if faults := content.unstorable(checked, ("action",)):
         raise Refusal(f"{'.'.join(map(str, faults[0].path))} {faults[0].detail}")
+    if isinstance(found, Terminal):
+        TERMINAL_EFFECTS[type_](ValidTerminalAction(dispatch.caller, found, action, _accepted(dispatched, action, None)))
+        return
     effect = EFFECTS.get(type_)
     if found is None or effect is None:
         raise Refusal("this host has no settings of its own" if found is None else "this host does not support this")
@@ -82,10 +90,10 @@ def _accepted(dispatched: Dispatched, action: Mapping[str, Any], session: str | 
     return replace(dispatched, action=echo, original=dispatched.action, echo_channel=session)
 
 
-def _dispatched(dispatch: Dispatch, channel: str, found: Found | None) -> Dispatched:
+def _dispatched(dispatch: Dispatch, channel: str, found: Found | Terminal | None) -> Dispatched:
     action: Mapping[str, Any] = dispatch.action
     if "config" in action:
         # Neither echoes nor rejections contain values that may be secret.
-        spec = None if found is None else registry.find(found.session.agent_name)
+        spec = registry.find(found.session.agent_name) if isinstance(found, Found) else None
         action = {**action, "config": agent_settings.masked(spec, action["config"])}
     return Dispatched(dispatch.client, dispatch.connection, dispatch.life, dispatch.seq, PROTOCOL, action, channel=channel)

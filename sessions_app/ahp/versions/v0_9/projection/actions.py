@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,33 +13,19 @@ from sessions_app.ahp.transport import jsonrpc
 from sessions_app.ahp.version import Channel
 from sessions_app.ahp.versions.v0_1.projection import values as v0_1
 from sessions_app.ahp.versions.v0_9.face import Face
-from sessions_app.ahp.versions.v0_9.projection import values
+from sessions_app.ahp.versions.v0_9.projection import terminals, values
 from sessions_app.ahp.versions.v0_9.projection.agents import agent_info
 from sessions_app.ahp.versions.v0_9.projection.chats import chat_status
-from sessions_app.ahp.versions.v0_9.spelling import chat_uri
+from sessions_app.ahp.versions.v0_9.projection.context import Context, Made, Make, Payload
 from sessions_app.ahp.versions.v0_9.wire.state import ROOT
 from sessions_app.core.base.caller import Sight
 from sessions_app.core.base.events import TEXT_KINDS, Kind
 from sessions_app.core.log.journal.types import Event
 from sessions_app.core.tenancy import agent_listings
+from sessions_app.core.terminals import listing
 
 PROTOCOL = "ahp/1"
 """Of actions that were dispatched in either version."""
-
-Payload = Mapping[str, Any]
-Made = tuple[str, dict[str, Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """``session``: the session's URI in states and actions."""
-
-    session: str
-    face: Face
-
-    @property
-    def chat(self) -> str:
-        return chat_uri(self.session)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +60,13 @@ class Projection:
         made = make(payload, context)
         if made is None:
             return None
-        envelope = {"channel": channel.uri, "action": _action(channel.kind, made), "serverSeq": event.seq}
+        envelope: dict[str, Any] = {"channel": channel.uri, "action": _action(channel.kind, made), "serverSeq": event.seq}
         origin = payload.get("origin")
         if origin is not None and origin["protocol"] != PROTOCOL:
             envelope["origin"] = _origin(origin)
         elif origin is not None and origin["said"]["type"].startswith(channel.kind):
             # Archiving is an action on the session and one on its chat: only one of them was dispatched.
-            envelope |= {"action": origin["said"], "origin": _origin(origin)}
+            envelope |= {"action": _echoed(event, origin, envelope["action"]), "origin": _origin(origin)}
         return jsonrpc.encode(envelope)
 
     def root_envelope(self, event: Event, sight: Sight, sessions: int | None = None) -> str | None:
@@ -97,6 +83,9 @@ class Projection:
                 return None
             cards = agent_listings.visible(payload["agents"], sight.agents)
             action = {"type": "root/agentsChanged", "agents": [agent_info(card) for card in cards]}
+        elif event.kind == Kind.TERMINALS_CHANGED:
+            entries = listing.visible(exact_json.loads(event.data)["terminals"], sight)
+            action = {"type": "root/terminalsChanged", "terminals": [terminals.info_of(each, self.face) for each in entries]}
         else:
             return None
         return jsonrpc.encode({"channel": ROOT, "action": action, "serverSeq": event.seq})
@@ -123,11 +112,17 @@ class Projection:
         kind, make = _ACTIONS.get(event.kind, ("", None))
         if make is None or origin["protocol"] != PROTOCOL or not origin["said"]["type"].startswith(kind):
             return None
-        if make(payload, Context(origin["channel"], self.face)) is None:
+        made = make(payload, Context(origin["channel"], self.face))
+        if made is None:
             return None
         channel = origin.get("echo_channel", origin["channel"])
-        envelope = {"channel": channel, "action": origin["said"], "serverSeq": event.seq, "origin": _origin(origin)}
-        return jsonrpc.encode(envelope)
+        said = _echoed(event, origin, _action(kind, made))
+        return jsonrpc.encode({"channel": channel, "action": said, "serverSeq": event.seq, "origin": _origin(origin)})
+
+
+def _echoed(event: Event, origin: Payload, made: dict[str, Any]) -> Any:
+    """The action as it was received; one that names a session, in the spelling of the client that gets it."""
+    return made if event.kind == Kind.TERMINAL_CLAIMED else origin["said"]
 
 
 def _streamed_envelope(event: Event, channel: Channel, make: Make, context: Context) -> str | None:
@@ -401,8 +396,6 @@ def _form_closed(payload: Payload, _: Context) -> Made:
     return "inputCompleted", members
 
 
-Make = Callable[[Payload, Context], Made | None]
-
 _OF_SESSIONS: Mapping[str, Make] = {
     Kind.TITLE_CHANGED: _title,
     Kind.READ_CHANGED: _read,
@@ -452,7 +445,8 @@ _OF_CHATS: Mapping[str, Make] = {
 _ACTIONS: Mapping[str, tuple[str, Make]] = {
     **{kind: ("session", make) for kind, make in _OF_SESSIONS.items()},
     **{kind: ("chat", make) for kind, make in _OF_CHATS.items()},
+    **{kind: ("terminal", make) for kind, make in terminals.OF_TERMINALS.items()},
 }
-_OF_TENANT = {Kind.ACTIVE_SESSIONS_CHANGED, Kind.AGENTS_CHANGED, Kind.DISPATCH_REFUSED}
+_OF_TENANT = {Kind.ACTIVE_SESSIONS_CHANGED, Kind.AGENTS_CHANGED, Kind.DISPATCH_REFUSED, Kind.TERMINALS_CHANGED}
 SILENT = frozenset(Kind) - frozenset(_ACTIONS) - _OF_TENANT
 """Kinds of events for which these versions have no action. Some of them lead to notifications."""

@@ -17,6 +17,7 @@ from sessions_app.ahp.versions.v0_9.wire.config import SessionConfigSchema
 from sessions_app.ahp.versions.v0_9.wire.envelopes import ActionEnvelope
 from sessions_app.ahp.versions.v0_9.wire.messages import Message, MessageAttachment
 from sessions_app.ahp.versions.v0_9.wire.state import SessionActiveClient, SessionSummary, Snapshot
+from sessions_app.ahp.versions.v0_9.wire.terminals import TerminalClaim
 from sessions_app.core.base.shapes import NonEmpty, Number, Shape
 
 
@@ -72,6 +73,16 @@ class CreateSessionParams(TypedDict):
     progressToken: NotRequired[str]
 
 
+class CreateTerminalParams(TypedDict):
+    channel: URI
+    _meta: NotRequired[dict[str, Any]]
+    claim: TerminalClaim
+    name: NotRequired[str]
+    cwd: NotRequired[URI]
+    cols: NotRequired[int]
+    rows: NotRequired[int]
+
+
 class DispatchActionParams(TypedDict):
     channel: URI
     clientSeq: Number
@@ -84,6 +95,11 @@ class DisposeChatParams(TypedDict):
 
 
 class DisposeSessionParams(TypedDict):
+    channel: URI
+    _meta: NotRequired[dict[str, Any]]
+
+
+class DisposeTerminalParams(TypedDict):
     channel: URI
     _meta: NotRequired[dict[str, Any]]
 
@@ -230,6 +246,8 @@ COMMANDS: Mapping[str, Command] = {
     "disposeChat": _command(DisposeChatParams, None),
     "fetchTurns": _command(FetchTurnsParams, FetchTurnsResult),
     "completions": _command(CompletionsParams, CompletionsResult),
+    "createTerminal": _command(CreateTerminalParams, None),
+    "disposeTerminal": _command(DisposeTerminalParams, None),
     "authenticate": _command(AuthenticateParams, AuthenticateResult),
     "resolveSessionConfig": _command(ResolveSessionConfigParams, ResolveSessionConfigResult),
     "sessionConfigCompletions": _command(SessionConfigCompletionsParams, SessionConfigCompletionsResult),
