@@ -120,6 +120,12 @@ class Projection(Protocol):
     def envelopes(self, event: Event, channels: Collection[Channel], /) -> Iterable[tuple[Channel, str]]:
         """An event of a session or terminal, for those of these channels that it changes: at most one envelope for each."""
 
+    def breaks(self, event: Event, /) -> bool:
+        """Whether an event of a session changes its state in a way that no action of this version expresses.
+
+        Connections that watch the session are closed, and get snapshots when they come back.
+        """
+
     def root_envelope(self, event: Event, sight: Sight, sessions: int | None, /) -> str | None:
         """An event of the tenant, for subscribers of the root; None if it does not change the root.
 

@@ -29,7 +29,15 @@ from sessions_app.models.tenant_deletion import TenantDeletion
 from sessions_app.models.terminal import Terminal, TerminalScreen, TerminalService, TerminalState
 from sessions_app.models.token import AccessToken
 from sessions_app.models.tool_call import OPEN_CALL_STATES, CallRunner, CallState, ToolCall
-from sessions_app.models.turn import LIVE_STATES, TURN_FORMAT, TURN_WITH_MODEL, Turn, TurnState
+from sessions_app.models.turn import (
+    LIVE_STATES,
+    REOPENED_FORMAT,
+    TURN_FORMAT,
+    TURN_WITH_MODEL,
+    Turn,
+    TurnAttempt,
+    TurnState,
+)
 from sessions_app.models.usage import NO_DAY, Measure, UsageEntry, UsageTotal
 from sessions_app.models.webhook import DeliveryState, Webhook, WebhookDelivery, WebhookSecret
 from sessions_app.models.workspace import LONGEST_ROOT, Workspace, WorkspaceTotal
@@ -42,6 +50,7 @@ __all__ = [
     "MINUTE",
     "NO_DAY",
     "OPEN_CALL_STATES",
+    "REOPENED_FORMAT",
     "TURN_FORMAT",
     "TURN_WITH_MODEL",
     "AccessToken",
@@ -103,6 +112,7 @@ __all__ = [
     "TerminalState",
     "ToolCall",
     "Turn",
+    "TurnAttempt",
     "TurnFigures",
     "TurnState",
     "UsageEntry",

@@ -33,6 +33,9 @@ class Message(models.Model):
     input_tokens = models.BigIntegerField(default=0)
     output_tokens = models.BigIntegerField(default=0)
     cut_at = models.DateTimeField(null=True, help_text="Truncated away: in no history any more.")
+    superseded_at = models.DateTimeField(
+        null=True, help_text="Left unfinished by an attempt that failed; models get it no more since its turn was reopened."
+    )
     created_at = models.DateTimeField()
 
     class Meta:

@@ -9,13 +9,14 @@ from sessions_app.models.key import ApiKey
 from sessions_app.models.session import Session
 from sessions_app.models.tenant import Tenant
 
-TURN_FORMAT = 6
+TURN_FORMAT = 7
 """The newest turn format that this code knows. Workers leave turns with a newer format to newer workers.
 
 2: the agent's definition uses fields that format 1 does not have (``agents_app.spec.FIELDS_SINCE``). 3: MCP servers as
-programs. 4: the network of commands. 5: rules of access to files.
-6: a model of the turn's own."""
+programs. 4: the network of commands. 5: rules of access to files. 6: a model of the turn's own. 7: a turn that was reopened: its
+model must not get the messages that failed attempts left unfinished."""
 TURN_WITH_MODEL = 6
+REOPENED_FORMAT = 7
 
 
 class TurnState(models.TextChoices):
@@ -87,6 +88,16 @@ class Turn(models.Model):
         default=False, db_default=False, help_text="The session has, or had, pending messages or clients: the run has to look."
     )
     cut_at = models.DateTimeField(null=True, help_text="Truncated away: in no history any more.")
+    resumable = models.BooleanField(
+        default=False, db_default=False, help_text="It failed, and could go on from its last finished step."
+    )
+    attempt = models.PositiveSmallIntegerField(
+        default=1, db_default=1, help_text="One more each time that it was reopened; the failed ones have rows of their own."
+    )
+    chat_modified = models.TextField(
+        null=True,
+        help_text="The time that the chat showed when it was last reopened. Empty: cut, and an older turn was reopened since.",
+    )
 
     class Meta:
         constraints = [
@@ -113,3 +124,28 @@ class Turn(models.Model):
 
     def __str__(self) -> str:
         return self.public_id
+
+
+class TurnAttempt(models.Model):
+    """How a turn had failed before it was reopened. Written in the transaction that reopens it, and never changed.
+
+    Its references have no constraints in the database, so that the previous release can delete turns that have such rows.
+    """
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, db_index=False, db_constraint=False, related_name="+")
+    session = models.ForeignKey(Session, on_delete=models.CASCADE, db_constraint=False, related_name="+")
+    turn = models.ForeignKey(Turn, on_delete=models.CASCADE, db_index=False, db_constraint=False, related_name="attempts")
+    number = models.PositiveSmallIntegerField()
+    place = models.PositiveIntegerField(help_text="Number of its turn's parts at its end.")
+    run = models.PositiveIntegerField(help_text="Its last run.")
+    key_id = models.BigIntegerField(default=0, help_text="The key that asked for that run; 0: none.")
+    error = models.CharField(max_length=64)
+    failure = models.TextField(null=True)
+    ended_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["turn", "number"], name="attempt_once_a_turn")]
+        indexes = [models.Index(fields=["ended_at"], name="attempt_ended")]
+
+    def __str__(self) -> str:
+        return f"attempt {self.number} of {self.turn_id}"

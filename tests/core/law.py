@@ -18,7 +18,7 @@ import pytest
 
 from agents_app import exact_json
 from sessions_app.ahp.version import Channel
-from sessions_app.ahp.versions.v0_1.projection.actions import action_of
+from sessions_app.ahp.versions.v0_1.projection.actions import action_of, breaks
 from sessions_app.ahp.versions.v0_1.projection.sessions import state_of
 from sessions_app.ahp.versions.v0_1.reducers import reduce_session
 from sessions_app.ahp.versions.v0_9 import reducers as v0_9
@@ -42,6 +42,12 @@ def _seen(caller: Caller, session: Session) -> tuple[int, Any]:
     # Each side stamps it with its own clock (R70).
     del shown["summary"]["modifiedAt"]
     return found.seq, shown
+
+
+def _is_broken(session: Session, seq: int, upto: int) -> bool:
+    """Whether clients of 0.1 have to take a new snapshot between these positions."""
+    events = journal.read_session(session.tenant_id, session.pk, seq, limit=100_000).events
+    return any(breaks(event) for event in events if event.seq <= upto)
 
 
 def _folded(session: Session, uri: str, seq: int, upto: int, shown: Any) -> Any:
@@ -108,7 +114,8 @@ class Seen:
     def must_lead_to(self, session: Session, now: Seen) -> None:
         """The actions after this state make it the state of now."""
         seq, before = self.of_0_1
-        assert _folded(session, self.uri, seq, now.of_0_1[0], copy.deepcopy(before)) == now.of_0_1[1]
+        if not _is_broken(session, seq, now.of_0_1[0]):
+            assert _folded(session, self.uri, seq, now.of_0_1[0], copy.deepcopy(before)) == now.of_0_1[1]
         seq, before = self.of_newer
         assert _folded_by_newer(session, seq, now.of_newer[0], before) == now.of_newer[1]
 

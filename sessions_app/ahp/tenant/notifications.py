@@ -45,6 +45,7 @@ CHANGES: Mapping[str, frozenset[str]] = {
     Kind.DIFFS_CHANGED: frozenset({"diffs"}),
     Kind.HISTORY_CUT: _STATE_AND_TIME,
     Kind.TURN_STARTED: _STATE_AND_TIME,
+    Kind.TURN_REOPENED: _STATE_AND_TIME,
     Kind.TURN_ENDED: _STATE_AND_TIME,
     Kind.TURN_FAILED: _STATE_AND_TIME,
     Kind.TURN_CANCELLED: _STATE_AND_TIME,

@@ -150,6 +150,8 @@ def replay(version: Version, caller: Caller, client: str, resources: Sequence[Re
     redefined = frozenset().union(*(agents_redefined(event) for event in read.events if event.session == root))
     if any(resource.channel.agent in redefined for resource in resources):
         return None
+    if any(event.session != root and version.projection.breaks(event) for event in read.events):
+        return None
     for resource in resources:
         if resource.session is not None:
             api_audit.read(caller, Action.TRANSCRIPT_READ, f"session {resource.session.public_id}")

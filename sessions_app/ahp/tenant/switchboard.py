@@ -183,6 +183,10 @@ class Switchboard:
             return
         sender = self._sender(event)
         for version, channels in self._subscribers.get(event.session, {}).items():
+            if version.projection.breaks(event):
+                for connection in {each for connections in channels.values() for each in connections}:
+                    connection.close(RECONNECT)
+                continue
             for channel, envelope in version.projection.envelopes(event, channels.keys()):
                 text = _action(envelope)
                 for connection in channels[channel]:

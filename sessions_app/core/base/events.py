@@ -47,6 +47,7 @@ class Kind(StrEnum):
     DISPATCH_REFUSED = "dispatch_refused"
     TURN_STARTED = "turn_started"
     TURN_RESUMED = "turn_resumed"
+    TURN_REOPENED = "turn_reopened"
     RUN_STARTED = "run_started"
     STEP_STARTED = "step_started"
     TEXT_OPENED = "text_opened"

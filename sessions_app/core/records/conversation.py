@@ -23,6 +23,7 @@ State = Literal["idle", "failed", "working", "waiting"]
 KINDS = frozenset(
     {
         Kind.TURN_STARTED,
+        Kind.TURN_REOPENED,
         Kind.TURN_ENDED,
         Kind.TURN_FAILED,
         Kind.TURN_CANCELLED,
@@ -118,6 +119,9 @@ class _Changes:
                 self._now("working")
                 self._unread("turn")
                 self._values["modified_at"] = payload["started_at"]
+            case Kind.TURN_REOPENED:
+                self._now("working")
+                self._unread("turn")
             case Kind.TURN_ENDED | Kind.TURN_FAILED | Kind.TURN_CANCELLED if "started_at" in payload:
                 self._now("failed" if kind is Kind.TURN_FAILED else "idle")
                 if kind is not Kind.TURN_ENDED:

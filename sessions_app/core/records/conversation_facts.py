@@ -8,6 +8,7 @@ from typing import Any
 from django.db.models import Max, Q
 
 from agents_app import exact_json
+from sessions_app.core.base import times
 from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.log import journal
 from sessions_app.core.records import conversation
@@ -83,6 +84,22 @@ def state_of(row: Session, answered_forms: Collection[str] = (), *, in_run: bool
     if last.state == TurnState.RUNNING and not in_run:
         journal.lock_counter(row.tenant_id)
     return "waiting" if is_waiting(last.pk, answered_forms) else "working"
+
+
+def chat_modified(row: Session, turn: Turn | None) -> str:
+    """When the session's newest turn began or ended, as a text. Truncating the history or reopening a turn does not change it.
+
+    ``turn``: the one that began or was reopened last.
+    """
+    if turn is None:
+        return times.text_of(row.created_at)
+    if turn.chat_modified and turn.duration_ms is None:
+        return turn.chat_modified
+    if turn.began is None and turn.duration_ms is None:
+        # Of an earlier release.
+        return times.text_of(turn.ended_at or turn.created_at)
+    began = turn.began or times.text_of(turn.created_at)
+    return began if turn.duration_ms is None else times.after(began, turn.duration_ms)
 
 
 def is_waiting(turn: int, answered_forms: Collection[str] = ()) -> bool:

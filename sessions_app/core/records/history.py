@@ -286,7 +286,10 @@ _AFTER_STEP = (
     "step = %s, parts = %s, input_tokens = input_tokens + %s, output_tokens = output_tokens + %s,"
     " cache_read_tokens = cache_read_tokens + %s"
 )
-_ENDED = "state = %s, stop_reason = %s, error = %s, failure = %s, duration_ms = %s, ended_at = {now}, lease_expires_at = null"
+_ENDED = (
+    "state = %s, stop_reason = %s, error = %s, failure = %s, duration_ms = %s, resumable = %s, ended_at = {now},"
+    " lease_expires_at = null"
+)
 
 Part = Mapping[str, Any]
 """An element of ``Turn.parts``."""
@@ -294,17 +297,21 @@ Part = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a turn ends. ``failure``: why, as facts for operators. ``duration_ms`` None: it is cut while it is live."""
+    """How a turn ends. ``failure``: why, as facts for operators. ``duration_ms`` None: it is cut while it is live.
+
+    ``resumable``: it could be reopened (``turns.reopen``).
+    """
 
     state: TurnState
     stop_reason: str
     error: str
     failure: Mapping[str, Any] | None = None
     duration_ms: int | None = None
+    resumable: bool = False
 
     @property
     def columns(self) -> tuple[Any, ...]:
-        return (self.state.value, self.stop_reason, self.error, _json(self.failure), self.duration_ms)
+        return (self.state.value, self.stop_reason, self.error, _json(self.failure), self.duration_ms, self.resumable)
 
 
 def turn_after_step(
@@ -350,6 +357,23 @@ def end_turn_from_outside(turn: Turn, fence: int, end: End, parts: Sequence[Part
             Statement(
                 f"update sessions_app_turn set parts = %s, fence = %s, {_ENDED} where id = %s",
                 (_with_parts(turn, parts), fence, *end.columns, turn.pk),
+            )
+        ]
+    )
+
+
+def supersede_unfinished(turn: Turn, at: datetime) -> None:
+    """Hide from models the message that the failed attempt at a turn left unfinished: the next attempt makes its step again.
+
+    Of a turn that failed, every message of the model that was finished has calls.
+    """
+    raw_sql.execute(
+        [
+            Statement(
+                "update sessions_app_message set superseded_at = %s where turn_id = %s and role = 'assistant'"
+                " and superseded_at is null and not exists (select 1 from sessions_app_toolcall c"
+                " where c.turn_id = sessions_app_message.turn_id and c.step = sessions_app_message.step)",
+                (at, turn.pk),
             )
         ]
     )
@@ -485,12 +509,18 @@ def cut(session: Session, row: int, position: int, at: datetime) -> None:
 _TURN_COLUMNS = (
     "tenant_id, api_key_id, public_id, definition_id, format, state, stop_reason, error, run, step, parts, takeovers,"
     " input_tokens, output_tokens, cache_read_tokens, created_at, queued_at, started_at, ended_at, provider_closed_at, said,"
-    " began, duration_ms, model, model_named"
+    " began, duration_ms, model, model_named, attempt"
 )
 _COPY_TURNS = f"""
 insert into sessions_app_turn ({_TURN_COLUMNS}, session_id, fence, worker, attention)
 select {_TURN_COLUMNS}, %s, 0, '', false from sessions_app_turn
 where session_id = %s and id <= %s and cut_at is null and state in ('done', 'error', 'cancelled') order by id
+"""
+_COPY_ATTEMPTS = """
+insert into sessions_app_turnattempt (tenant_id, number, place, run, key_id, error, failure, ended_at, session_id, turn_id)
+select a.tenant_id, a.number, a.place, a.run, a.key_id, a.error, a.failure, a.ended_at, %s, n.id from sessions_app_turnattempt a
+join sessions_app_turn o on o.id = a.turn_id join sessions_app_turn n on n.session_id = %s and n.public_id = o.public_id
+where a.session_id = %s order by a.id
 """
 # The copy of a row's turn, found by the public id that both have.
 _COPIED_TURN = """
@@ -498,7 +528,8 @@ _COPIED_TURN = """
  where n.session_id = %s and o.id = {table}.turn_id)
 """
 _MESSAGE_COLUMNS = (
-    "tenant_id, position, role, content, tool_call_id, origin, run, step, provider_data, input_tokens, output_tokens, created_at"
+    "tenant_id, position, role, content, tool_call_id, origin, run, step, provider_data, input_tokens, output_tokens,"
+    " superseded_at, created_at"
 )
 _COPY_MESSAGES = f"""
 insert into sessions_app_message ({_MESSAGE_COLUMNS}, session_id, turn_id)
@@ -524,10 +555,14 @@ where session_id = %s and covers_through <= %s
 
 
 def copy(source: int, target: int, row: int, position: int) -> None:
-    """Copy a history into an empty session: turns up to ``row``, messages up to ``position``, final calls, compactions."""
+    """Copy a history into an empty session: turns up to ``row``, messages up to ``position``, final calls, compactions.
+
+    A copy of a failed turn cannot be reopened.
+    """
     raw_sql.execute(
         [
             Statement(_COPY_TURNS, (target, source, row)),
+            Statement(_COPY_ATTEMPTS, (target, target, source)),
             Statement(_COPY_MESSAGES, (target, target, source, position)),
             Statement(_COPY_CALLS, (target, target, source, source)),
             Statement(_COPY_COMPACTIONS, (target, source, position)),

@@ -34,6 +34,7 @@ with c as (select session_id, max(covers_through) as through from sessions_app_c
 select m.session_id, m.role, m.content, m.tool_call_id, m.provider_data, m.turn_id, m.step, m.position, c.through, 0
 from sessions_app_session s left join c on c.session_id = s.id cross join sessions_app_message m
 where s.id {among} and m.session_id = s.id and m.position > coalesce(c.through, 0) and m.cut_at is null
+ and m.superseded_at is null
 union all
 select m.session_id, m.role, m.content, m.tool_call_id, m.provider_data, m.turn_id, m.step, m.position, c.through, 0
 from c cross join sessions_app_message m

@@ -82,7 +82,7 @@ def disconnected(caller: Caller, client: str, connection: str) -> None:
             _leave(row, waiting=True)
 
 
-_ACTS_OF_CLIENTS = (Kind.TURN_STARTED, Kind.MESSAGE_PENDING, Kind.CALL_GRANTED)
+_ACTS_OF_CLIENTS = (Kind.TURN_STARTED, Kind.TURN_REOPENED, Kind.MESSAGE_PENDING, Kind.CALL_GRANTED)
 
 
 def is_attended(tenant: int, session: int) -> bool:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from django.db.models import Max, OuterRef, Q, Subquery
 
-from sessions_app.core.base import byte_budget, times
+from sessions_app.core.base import byte_budget
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.records import addresses, conversation_facts, file_edits, options
 from sessions_app.core.tenancy import access, agent_listings, agents
@@ -146,21 +146,21 @@ def _entries(rows: Sequence[Session]) -> dict[int, SessionEntry]:
             diffs=diffs.get(row.pk),
             family=chosen[row.pk][1] if row.pk in chosen else "",
             chat_read=row.chat_read and asked.get(row.pk, 0) <= row.chat_read_forms,
-            chat_modified_at=_chat_modified(row, newest.get(row.pk)),
+            chat_modified_at=conversation_facts.chat_modified(row, newest.get(row.pk)),
         )
         for row in rows
     }
 
 
 def _last_turns(sessions: Sequence[int]) -> tuple[dict[int, Turn], dict[int, Turn]]:
-    """The last turn of each history, and the newest one, which may be cut from it."""
+    """The last turn of each history, and the one that began or was reopened last, which may be cut from it."""
     turns = Turn.objects.filter(session=OuterRef("pk")).order_by("-pk").values("pk")
     found = Session.objects.filter(pk__in=sessions).annotate(
-        last=Subquery(turns.filter(cut_at=None)[:1]), newest=Subquery(turns[:1])
+        last=Subquery(turns.filter(cut_at=None)[:1]), newest=Subquery(turns.exclude(chat_modified="")[:1])
     )
     # Two queries: with one, the planner reads the whole table of turns for a long list.
     wanted = {turn for pair in found.values_list("last", "newest") for turn in pair if turn is not None}
-    fields = ("pk", "session_id", "state", "ended_at", "created_at", "began", "duration_ms", "cut_at")
+    fields = ("pk", "session_id", "state", "ended_at", "created_at", "began", "duration_ms", "cut_at", "chat_modified")
     rows = list(Turn.objects.filter(pk__in=wanted).only(*fields).order_by("pk"))
     return {turn.session_id: turn for turn in rows if turn.cut_at is None}, {turn.session_id: turn for turn in rows}
 
@@ -202,14 +202,3 @@ def _state(row: Session, turn: Turn | None, waiting: Collection[int]) -> State:
 
 def _modified(row: Session, turn: Turn | None) -> datetime:
     return row.modified_at if turn is None or turn.ended_at is None else max(row.modified_at, turn.ended_at)
-
-
-def _chat_modified(row: Session, turn: Turn | None) -> str:
-    """Truncating the history does not change it."""
-    if turn is None:
-        return times.text_of(row.created_at)
-    if turn.began is None and turn.duration_ms is None:
-        # Of an earlier release.
-        return times.text_of(turn.ended_at or turn.created_at)
-    began = turn.began or times.text_of(turn.created_at)
-    return began if turn.duration_ms is None else times.after(began, turn.duration_ms)

@@ -76,6 +76,7 @@ def _put_together(session: Session, turn: Turn, step: int, steps: int, before: i
         rows = rows.filter(position__lt=before)
     # A message that was truncated away later was part of the input then.
     rows = rows.filter(cut_at=None) if at is None else rows.filter(Q(cut_at=None) | Q(cut_at__gt=at))
+    answered = Q(superseded_at=None) if at is None else Q(superseded_at=None) | Q(superseded_at__gt=at)
     compactions = Compaction.objects.filter(session=session)
     if before is not None:
         compactions = compactions.filter(covers_through__lt=before)
@@ -83,7 +84,7 @@ def _put_together(session: Session, turn: Turn, step: int, steps: int, before: i
         compactions = compactions.filter(created_at__lte=at)
     newest = compactions.order_by("-covers_through").first()
     through = 0 if newest is None else newest.covers_through
-    sent = list(rows.filter(Q(position__gt=through) | Q(role="system")).order_by("position")[: MOST_MESSAGES + 1])
+    sent = list(rows.filter(answered, Q(position__gt=through) | Q(role="system")).order_by("position")[: MOST_MESSAGES + 1])
     if len(sent) > MOST_MESSAGES:
         raise TooLongToShow
     messages = [_message(row) for row in sent]

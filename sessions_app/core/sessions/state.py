@@ -37,6 +37,7 @@ from sessions_app.models import (
     Session,
     ToolCall,
     Turn,
+    TurnAttempt,
     TurnState,
 )
 
@@ -99,11 +100,20 @@ class FormView:
 
 
 @dataclass(frozen=True, slots=True)
+class AttemptView:
+    """A failed attempt at a turn that was reopened. ``place``: the number of the turn's parts before its end."""
+
+    place: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class TurnView:
     """``ending`` None: the turn is live. ``content``: the user's message as the model got it; None: there was none.
 
     ``usage``: input, output and cached tokens; None before the first model message. ``error``: a short public code.
-    ``model``: the one that clients are shown with the message. ``began``: a text (core.base.times).
+    ``model``: the one that clients are shown with the message. ``began``: a text (core.base.times). ``resumable``: it failed, and
+    can be reopened while it is the latest turn; each of ``attempts`` was, oldest first.
     """
 
     id: str
@@ -118,6 +128,8 @@ class TurnView:
     began: str = ""
     duration_ms: int = 0
     forms: list[FormView] = field(default_factory=list)
+    resumable: bool = False
+    attempts: list[AttemptView] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,8 +286,19 @@ def _views(session: Session, rows: Sequence[Turn]) -> list[TurnView]:
     parts = {row.pk: exact_json.loads(row.parts) for row in rows}
     calls = _calls(session, [part["call"] for each in parts.values() for part in each if part["kind"] == "call"])
     messages = _first_messages(rows)
-    forms = _forms(session, rows)
-    return [_view(row, parts[row.pk], calls, messages.get(row.pk), forms.get(row.pk, [])) for row in rows]
+    forms, attempts = _forms(session, rows), _attempts(rows)
+    return [
+        _view(row, parts[row.pk], calls, messages.get(row.pk), forms.get(row.pk, []), attempts.get(row.pk, [])) for row in rows
+    ]
+
+
+def _attempts(rows: Sequence[Turn]) -> dict[int, list[AttemptView]]:
+    """By turn: its failed attempts before the present one, oldest first."""
+    found: dict[int, list[AttemptView]] = {}
+    if reopened := [row.pk for row in rows if row.attempt > 1]:
+        for each in TurnAttempt.objects.filter(turn_id__in=reopened).order_by("number"):
+            found.setdefault(each.turn_id, []).append(AttemptView(each.place, each.error))
+    return found
 
 
 def _calls(session: Session, ids: Sequence[str]) -> dict[str, ToolCall]:
@@ -301,10 +324,17 @@ _ENDINGS: Mapping[str, Ending] = {
 
 
 def _view(
-    row: Turn, parts: Sequence[Mapping[str, Any]], calls: Mapping[str, ToolCall], content: Content | None, forms: list[FormView]
+    row: Turn,
+    parts: Sequence[Mapping[str, Any]],
+    calls: Mapping[str, ToolCall],
+    content: Content | None,
+    forms: list[FormView],
+    attempts: list[AttemptView],
 ) -> TurnView:
     is_live = row.state in LIVE_STATES
-    shown = [view for part in parts if (view := _part(part, calls, is_live=is_live)) is not None]
+    over = attempts[-1].place if attempts else 0
+    views = [_part(part, calls, is_live=is_live and index >= over) for index, part in enumerate(parts)]
+    shown = [view for view in views if view is not None]
     if is_live:
         shown += _open_parts(row)
     message: dict[str, Any] = (
@@ -324,6 +354,8 @@ def _view(
         began=began_of(row),
         duration_ms=duration_of(row),
         forms=forms,
+        resumable=row.resumable,
+        attempts=attempts,
     )
 
 

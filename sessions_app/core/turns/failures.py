@@ -1,4 +1,4 @@
-"""Why a turn failed: facts for operators, and a code for clients whose own key, limit or model was the cause.
+"""Why a turn failed: facts for operators, a code for clients whose own key, limit or model was the cause, and what can pass.
 
 Pure. Only facts, never the provider's text, which may quote a secret or a user.
 """
@@ -18,9 +18,19 @@ KEY_REFUSED, LIMIT_REACHED, MODEL_UNKNOWN = "provider_key_refused", "provider_li
 OF_CLIENTS = frozenset({KEY_REFUSED, LIMIT_REACHED, MODEL_UNKNOWN})
 """Codes of failures that a client caused by its own key or model, and can repair."""
 
+_PASSING = frozenset({"unavailable", "timeout", "broken_stream"})
+"""Faults of a provider after which the same request may succeed."""
+_EMPTY_ACCOUNT = ("insufficient_quota", "insufficient_balance", "billing")
+_PASSING_CODES = frozenset({"interrupted", "limit", "internal", "quota_tokens"})
+"""Codes of failures that are not a provider's, after which the turn can go on from its last finished step.
+
+``quota_tokens``: whether tokens are left is judged when it is to go on. Not here: limits of the whole turn.
+"""
 _LIMIT = ("insufficient_quota", "insufficient_balance", "rate_limit", "billing", "resource_exhausted")
 _UNKNOWN_MODEL = ("model_not_found", "model_not_available", "unknown_model", "invalid_model", "modelnotfounderror")
 _STATUSES = ("400", "401", "402", "403", "404", "429")
+MOST_ATTEMPTS = 32
+"""A turn that has failed this often cannot go on any more."""
 _LONGEST_CODE = 200
 _LONGEST_HOST = 255
 _FRAMES = 5
@@ -70,6 +80,20 @@ def code_of(error: ProviderError, spec: AgentSpec, set_by_client: Mapping[str, s
         if status in (402, 429) or _has_any(code, _LIMIT):
             return LIMIT_REACHED
     return FAILED
+
+
+def may_pass(error: str, provider: ProviderError | None) -> bool:
+    """Whether a turn that failed with this code could go on. ``provider``: the provider's error, if that was the cause."""
+    if provider is None:
+        return error in _PASSING_CODES
+    answered = provider.answered
+    is_empty = _status(answered) == 402 or _has_any(answered.code.lower(), _EMPTY_ACCOUNT)
+    return provider.fault in _PASSING and not is_empty
+
+
+def has_room(step: int, most_steps: int | None, attempt: int) -> bool:
+    """Whether a turn with so many steps could have another one. ``most_steps`` None: the limit is not known."""
+    return attempt < MOST_ATTEMPTS and (most_steps is None or step < most_steps)
 
 
 def _status(answered: Answered) -> int | None:

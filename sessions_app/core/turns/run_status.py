@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from sessions_app.core.log import journal
-from sessions_app.models import LIVE_STATES, Session, Turn, TurnState
+from sessions_app.models import LIVE_STATES, Session, Turn, TurnAttempt, TurnState
 
 
 def stop_reason_of_run(turn_id: int, run: int) -> str | None:
     """Why a run stopped, from its turn's row, for a run whose events are pruned; None: it has not stopped."""
     turn = Turn.objects.get(pk=turn_id)
+    if TurnAttempt.objects.filter(turn=turn, run=run).exists():
+        return "error"
     if turn.run > run or turn.state == TurnState.WAITING:
         return "tool_use"
     return None if turn.state in LIVE_STATES else turn.stop_reason

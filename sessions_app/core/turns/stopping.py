@@ -15,7 +15,7 @@ from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from agents_app import exact_json
+from agents_app import exact_json, registry
 from agents_app.runtime.content import of_assistant
 from agents_app.runtime.messages import Content
 from sessions_app.core.base import lock_timeouts, maintenance, raw_sql
@@ -30,7 +30,7 @@ from sessions_app.core.records import dispatches, history
 from sessions_app.core.records.dispatches import Dispatched
 from sessions_app.core.records.history import StepRef
 from sessions_app.core.tenancy import access, audit
-from sessions_app.core.turns import refusals
+from sessions_app.core.turns import failures, refusals
 from sessions_app.core.turns.closing import close_calls, duration_of, end_times, lock_live_turn, void_forms
 from sessions_app.core.turns.deferred import apply_deferred_models
 from sessions_app.core.turns.types import CancelReceipt, Claimed, Stop, Stopped
@@ -40,6 +40,7 @@ from sessions_app.models import (
     ApiKey,
     CallRunner,
     CallState,
+    Form,
     Origin,
     Session,
     Tenant,
@@ -160,7 +161,8 @@ def stop_locked(
     closed = close_calls(ref, turn.public_id, calls, history.CANCELLED, stop.result_of_running_calls, now, shown=in_run)
     error = "" if stop.state is TurnState.CANCELLED else stop.cause
     lasted = None if stop.cause == "cut" else duration_of(turn, now) if duration_ms is None else duration_ms
-    how = history.End(stop.state, stop.reason, error, stop.failure, lasted)
+    resumable = stop.state is TurnState.ERROR and _is_resumable(turn, error, ref.step)
+    how = history.End(stop.state, stop.reason, error, stop.failure, lasted, resumable)
     history.end_turn_from_outside(turn, fence, how, partial.parts)
     if calls:
         void_forms(turn)
@@ -178,10 +180,19 @@ def stop_locked(
         cancelled = Happening(Kind.TURN_CANCELLED, {**end, "reason": stop.reason, "cause": stop.cause})
         happenings.append(dispatches.with_origin(cancelled, dispatched))
     else:
-        happenings.append(Happening(Kind.TURN_FAILED, {**end, "error": stop.cause}))
+        happenings.append(Happening(Kind.TURN_FAILED, {**end, "error": stop.cause, "resumable": resumable}))
     for happening in [*happenings, *deferred]:
         tx.append(NewEvent(turn.tenant_id, turn.session_id, happening, fence=fence))
     return Stopped(turn.pk, turn.worker if was == TurnState.RUNNING else "")
+
+
+def _is_resumable(turn: Turn, error: str, step: int) -> bool:
+    spec = registry.find(turn.session.agent_name)
+    most_steps = None if spec is None else spec.limits.max_steps
+    if not failures.may_pass(error, None) or not failures.has_room(step, most_steps, turn.attempt):
+        return False
+    # A question that the end leaves unanswered can be answered no more, and a live turn would seem to wait for it.
+    return not Form.objects.filter(turn=turn, response="").exists()
 
 
 def _amend(ref: StepRef, turn: Turn, before: Content | None, partial: _PartialStep, now: datetime) -> _PartialStep:

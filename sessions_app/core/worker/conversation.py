@@ -36,7 +36,7 @@ class Conversation:
         self._messages.append(message)
 
     def next_position(self) -> int:
-        return self._messages[-1].position + 1 if self._messages else 1
+        return max(self._messages[-1].position if self._messages else 0, self._loaded.last_position) + 1
 
     async def for_model(self, plan: Plan, summary_needed: Callable[[], None]) -> Sequence[Message]:
         """The messages of the next model call; ``TooLong`` if they cannot be made short enough.

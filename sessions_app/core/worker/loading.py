@@ -60,6 +60,9 @@ class Loaded:
     """When the turn began, as text; None: a turn of an earlier release."""
     client: str | None = None
     """The client of AHP that started the turn."""
+    attempt: int = 1
+    last_position: int = 0
+    """That of the session's last message, if the turn was reopened: models do not get all messages then."""
 
 
 _TURNS = """
@@ -70,7 +73,9 @@ select t.id, t.public_id, s.public_id, t.run, t.step, t.parts, t.definition_id, 
  cast(t.created_at as text), case when t.model_named then t.model end, t.client,
  case when t.step > 0 then (select coalesce(sum({octets}(cast(m.content as {octets_type}))
   + coalesce({octets}(cast(m.provider_data as {octets_type})), 0)), 0)
-  from sessions_app_message m where m.turn_id = t.id and m.role <> 'user') else 0 end
+  from sessions_app_message m where m.turn_id = t.id and m.role <> 'user') else 0 end,
+ t.attempt, case when t.attempt > 1 then (select max(m.position) from sessions_app_message m where m.session_id = t.session_id)
+  else 0 end
 from sessions_app_turn t
 join sessions_app_session s on s.id = t.session_id
 join sessions_app_agentdefinition d on d.id = t.definition_id
@@ -97,7 +102,7 @@ _TYPES = (
         "text",
         "text",
     ),
-    "numeric",
+    *("numeric", "bigint", "bigint"),
 )
 
 
@@ -217,6 +222,8 @@ def _loaded(tenant: int, messages: list[Message], row: Sequence[Any], values: di
         own_model,
         client,
         stored,
+        attempt,
+        last_position,
     ) = rest
     return Loaded(
         public_id=public_id,
@@ -239,4 +246,6 @@ def _loaded(tenant: int, messages: list[Message], row: Sequence[Any], values: di
         created_at=times.moment(created_at),
         began=began,
         client=client,
+        attempt=attempt,
+        last_position=last_position or 0,
     )

@@ -21,6 +21,7 @@ TABLES_OF_SESSION = (
     "sessions_app_deferredmodel",
     "sessions_app_sessionclient",
     "sessions_app_address",
+    "sessions_app_turnattempt",
     "sessions_app_turn",
 )
 

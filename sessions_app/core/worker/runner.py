@@ -622,12 +622,19 @@ class Run:
             failure = failures.facts(self._failures[-1], self._plan.full_model)
             if error == failures.FAILED:
                 error = failures.code_of(self._failures[-1], self._loaded.spec, self._loaded.options)
+        resumable = reason == "error" and self._is_resumable(error)
         if reason == "error":
-            happening = Happening(Kind.TURN_FAILED, {**payload, "error": error})
+            happening = Happening(Kind.TURN_FAILED, {**payload, "error": error, "resumable": resumable})
         else:
             happening = Happening(Kind.TURN_ENDED, {**payload, "reason": reason})
         state = TurnState.ERROR if reason == "error" else TurnState.DONE
-        return happening, history.End(state, reason, error, failure, lasted)
+        return happening, history.End(state, reason, error, failure, lasted, resumable)
+
+    def _is_resumable(self, error: str) -> bool:
+        provider = self._failures[-1] if self._failures else None
+        return failures.may_pass(error, provider) and failures.has_room(
+            self._step, self._plan.limits.max_steps, self._loaded.attempt
+        )
 
     async def end(self, reason: EndReason, error: str = "") -> None:
         happening, how = self._ending(reason, error)

@@ -28,7 +28,8 @@ from tests.core.conftest import World, wait_for
 from tests.core.dispatching import action
 from tests.core.law import Seen
 from tests.fakes.model_server import ModelServer
-from tests.fakes.steps import call, status, text, thinking
+from tests.fakes.scripted_server import attempts
+from tests.fakes.steps import call, drop, status, text, thinking
 
 ASKED = [{"id": "name", "kind": "text", "message": "Name?"}]
 OWN = {"name": "open_file", "description": "Opens a file"}
@@ -49,6 +50,8 @@ class History:
         self.random = random.Random(seed)
         self.session = make(world)
         self.seen: list[Seen] = []
+        self.failing = 0.0
+        """How often a turn fails after its first step, so that it can be reopened."""
         self._number = 0
 
     def _next(self, letter: str) -> str:
@@ -64,8 +67,14 @@ class History:
         }
         some = self.random.sample(sorted(calls), self.random.randint(0, 3))
         first = [thinking("hm"), text("so "), *(call(name, calls[name]) for name in some)]
-        if self.random.random() < 0.15:
+        if self.random.random() < 0.15 and not self.failing:
             return self.model.script([status(400)])
+        if self.random.random() < self.failing:
+            # Some attempts at a step break in the middle of a call, or before any output.
+            broken = [thinking("hm"), text("half"), call("add_one", {"n": 3}), drop()]
+            failed = [broken, [status(500)], broken][: self.random.randint(1, 3)]
+            again = [text("again"), call("add_one", {"n": 4})]
+            return self.model.script(attempts(*failed, first), attempts(*failed, again), [text("done")])
         return self.model.script(first, [text("done")]) if some else self.model.script(first)
 
     # --- what clients do ---
@@ -130,6 +139,12 @@ class History:
             lasted = self.random.choice([None, 0, 1500])
             turns.cancel_turn(self.caller, self.session, live.public_id, duration_ms=lasted, dispatched=action())
 
+    def resume(self) -> None:
+        self.pause()
+        last = Turn.objects.filter(session=self.session, cut_at=None).order_by("-pk").first()
+        if last is not None:
+            turns.reopen(self.caller, self.session, last.public_id, dispatched=action())
+
     def queue(self) -> None:
         put(self.world, self.session, self._script(), self._next("m"), self.random.choice(["queued", "steering"]))
 
@@ -174,7 +189,8 @@ class History:
             *(self.join, self.leave),
         ]
         with suppress(DomainError):
-            self.random.choice(common if self.random.random() < 0.7 else rare)()
+            often = [*common, self.resume, self.resume] if self.failing else common
+            self.random.choice(often if self.random.random() < 0.7 else rare)()
         self.seen.append(Seen.of(self.caller, self.session))
 
     def settle(self) -> None:
@@ -195,11 +211,28 @@ def test_every_state_leads_to_the_present_one_in_every_version(
 ) -> None:
     tools.forget()
     start_worker()
-    history = History(alice, model, seed)
+    live(History(alice, model, seed))
+
+
+def live(history: History) -> None:
     history.join()
     for _ in range(STEPS):
         history.act()
     history.settle()
-    now = Seen.of(alice.caller, history.session)
+    now = Seen.of(history.caller, history.session)
     for seen in history.seen:
         seen.must_lead_to(Session.objects.get(pk=history.session.pk), now)
+
+
+@pytest.mark.rule("V56", "V146", "V503")
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
+def test_histories_in_which_turns_fail_and_are_reopened(
+    seed: int, alice: World, asking: AgentSpec, start_worker: Any, model: ModelServer
+) -> None:
+    tools.forget()
+    start_worker()
+    history = History(alice, model, seed)
+    history.failing = 0.9
+    history.say()
+    live(history)
+    assert Turn.objects.filter(session=history.session, attempt__gt=1).exists(), "no turn was reopened: take another seed"

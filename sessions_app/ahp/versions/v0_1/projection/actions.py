@@ -87,6 +87,11 @@ def _streamed_envelope(event: Event, uri: str, make: Callable[[Payload], Made | 
     return orjson.dumps({"action": _action(event.kind, uri, made), "serverSeq": event.seq}).decode()
 
 
+def breaks(event: Event) -> bool:
+    """A turn that has ended does not go on in this version (V147)."""
+    return event.kind == Kind.TURN_REOPENED
+
+
 def root_envelope(event: Event, sight: Sight, sessions: int | None = None) -> str | None:
     action: dict[str, Any]
     if event.kind == Kind.ACTIVE_SESSIONS_CHANGED:

@@ -58,6 +58,10 @@ def _turn_cancelled(valid: ValidAction) -> None:
     turns.cancel_turn(valid.caller, valid.session, action["turnId"], duration_ms=lasted, dispatched=valid.dispatched)
 
 
+def _turn_resume(valid: ValidAction) -> None:
+    turns.reopen(valid.caller, valid.session, valid.action["turnId"], dispatched=valid.dispatched)
+
+
 def _pending_set(valid: ValidAction) -> None:
     action = valid.action
     message = messages.user_message(action["message"])
@@ -138,7 +142,7 @@ EFFECTS: Mapping[str, Effect] = {
     **{f"{kind}/{name}": OF_0_1[f"session/{name}"] for kind, names in _AS_IN_0_1.items() for name in names},
     "chat/turnStarted": _turn_started,
     "chat/turnCancelled": _turn_cancelled,
-    "chat/turnResume": _never("no turn of this chat can be resumed"),
+    "chat/turnResume": _turn_resume,
     "chat/pendingMessageSet": _pending_set,
     "chat/draftChanged": _draft,
     "chat/isReadChanged": _chat_read,

@@ -69,6 +69,10 @@ class Projection:
             envelope |= {"action": _echoed(event, origin, envelope["action"]), "origin": _origin(origin)}
         return jsonrpc.encode(envelope)
 
+    def breaks(self, _event: Event) -> bool:
+        """Every change of a state has its action here."""
+        return False
+
     def root_envelope(self, event: Event, sight: Sight, sessions: int | None = None) -> str | None:
         action: dict[str, Any]
         if event.kind == Kind.ACTIVE_SESSIONS_CHANGED:
@@ -276,7 +280,11 @@ def _turn_ended(payload: Payload, _: Context) -> Made:
 
 
 def _turn_failed(payload: Payload, _: Context) -> Made:
-    return "error", {**_end(payload), "part": values.error_part(payload["error"])}
+    return "error", {**_end(payload), "part": values.error_part(payload["error"], resumable=bool(payload.get("resumable")))}
+
+
+def _turn_reopened(payload: Payload, _: Context) -> Made:
+    return "turnResume", {"turnId": payload["turn"]}
 
 
 def _turn_cancelled(payload: Payload, _: Context) -> Made | None:
@@ -422,6 +430,7 @@ _OF_CHATS: Mapping[str, Make] = {
     Kind.MESSAGE_NOT_PENDING: _not_pending,
     Kind.MESSAGES_REORDERED: _reordered,
     Kind.TURN_STARTED: _turn_started,
+    Kind.TURN_REOPENED: _turn_reopened,
     Kind.TURN_ENDED: _turn_ended,
     Kind.TURN_FAILED: _turn_failed,
     Kind.TURN_CANCELLED: _turn_cancelled,

@@ -47,7 +47,7 @@ def turn_of(turn: TurnView, session: str) -> dict[str, Any]:
     """A turn that has ended."""
     shown = {**_turn(turn, session), "duration": turn.duration_ms, "state": turn.ending}
     if turn.ending == "error":
-        shown["responseParts"].append(values.error_part(turn.error))
+        shown["responseParts"].append(values.error_part(turn.error, resumable=turn.resumable))
     return shown
 
 
@@ -68,10 +68,14 @@ def _turn(turn: TurnView, session: str) -> dict[str, Any]:
 
 
 def _parts(turn: TurnView, session: str) -> list[dict[str, Any]]:
-    """Each question stands where it was asked."""
+    """Each question stands where it was asked, and each failure where it came."""
     shown = [_part(part, session) for part in turn.parts]
-    for form in reversed(turn.forms):
-        shown.insert(form.place, _question(form))
+    placed = [(form.place, _question(form)) for form in turn.forms]
+    # After the questions in the same place: nothing is asked before a new attempt has a part.
+    placed += [(failed.place, values.error_part(failed.error, resumable=True)) for failed in turn.attempts]
+    placed.sort(key=lambda each: each[0])
+    for place, part in reversed(placed):
+        shown.insert(place, part)
     return shown
 
 

@@ -22,8 +22,9 @@ def pending_message(id_: str, stored: Mapping[str, Any]) -> dict[str, Any]:
     return {"id": id_, "message": message(stored)}
 
 
-def error_part(code: str) -> dict[str, Any]:
-    return {"kind": "error", "error": v0_1.error_info(code)}
+def error_part(code: str, *, resumable: bool) -> dict[str, Any]:
+    shown = {"kind": "error", "error": v0_1.error_info(code)}
+    return {**shown, "resumable": True} if resumable else shown
 
 
 def active_client(entry: Mapping[str, Any]) -> dict[str, Any]:
