@@ -27,6 +27,7 @@ from sessions_app.models import (
     Session,
     ToolCall,
     Turn,
+    TurnAttempt,
     TurnState,
 )
 from sessions_app.presentation.content import TEXT_SHOWN, Block, Excerpt, blocks, cut, tool_names
@@ -120,6 +121,13 @@ class TurnView:
     @property
     def failure(self) -> str:
         return "" if self.turn is None else failure_text(self.turn)
+
+    @property
+    def failed_attempts(self) -> list[tuple[TurnAttempt, str]]:
+        """The attempts before the turn was reopened, oldest first, each with why it failed."""
+        if self.turn is None or self.turn.attempt == 1:
+            return []
+        return [(each, failure_text(each)) for each in self.turn.attempts.order_by("number")]
 
     @property
     def steps(self) -> int:
@@ -350,7 +358,7 @@ def _state_text(call: ToolCall) -> str:
             return "failed" if call.failed else "done"
 
 
-def failure_text(turn: Turn) -> str:
+def failure_text(turn: Turn | TurnAttempt) -> str:
     """Why a turn failed, for operators; empty if nothing is known but its state."""
     if turn.failure is None:
         return _CAUSES.get(turn.error, "")

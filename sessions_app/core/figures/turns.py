@@ -66,15 +66,25 @@ def of_row(row: TurnFigures) -> Sums:
 _STREAMED = "('text_delta', 'thinking_delta', 'call_opened')"
 # The turn's start is the last one of its session before its end: a session has one live turn at a time. The run's first
 # output is a few events behind it. The time of that output is not used if it is after the turn's end.
-_ENDED = f"""
-select t.tenant_id, coalesce(t.api_key_id, 0), s.agent_name, t.state, t.stop_reason, t.error, t.failure, t.run,
- t.created_at, t.ended_at,
+_FIRST_OUTPUT = f"""
  (select e.at from event e where e.session_id = t.session_id and e.kind in {_STREAMED} and e.seq > (
    select r.seq from event r where r.session_id = t.session_id and r.kind in ('turn_started', 'turn_resumed')
-   and r.kind = 'turn_started' and r.at < t.ended_at order by r.seq desc limit 1
+   and r.kind = 'turn_started' and r.at < {{ended}} order by r.seq desc limit 1
  ) order by e.seq limit 1)
+"""
+# A turn that was reopened ends more than once, and each end counts. Of its attempts only the first has a first output: the
+# others began when somebody wanted them to. Copies of attempts, in forks, do not count: their turns never ran.
+_ENDED = f"""
+select t.tenant_id, coalesce(t.api_key_id, 0), s.agent_name, t.state, t.stop_reason, t.error, t.failure, t.run,
+ t.created_at, t.ended_at, case when t.attempt > 1 then null else {_FIRST_OUTPUT.format(ended="t.ended_at")} end
 from sessions_app_turn t join sessions_app_session s on s.id = t.session_id
 where t.ended_at is not null and t.ended_at >= %s and t.ended_at < %s
+union all
+select t.tenant_id, a.key_id, s.agent_name, 'error', 'error', a.error, a.failure, a.run,
+ t.created_at, a.ended_at, case when a.number > 1 then null else {_FIRST_OUTPUT.format(ended="a.ended_at")} end
+from sessions_app_turnattempt a join sessions_app_turn t on t.id = a.turn_id
+join sessions_app_session s on s.id = t.session_id
+where a.ended_at >= %s and a.ended_at < %s and t.fence > 0
 """
 
 
@@ -109,7 +119,7 @@ def _count_minute(start: datetime) -> None:
 
 def _ended(start: datetime, end: datetime) -> Iterator[Sequence[Any]]:
     with connection.cursor() as cursor:
-        cursor.execute(_ENDED, [_time(start), _time(end)])
+        cursor.execute(_ENDED, [_time(start), _time(end)] * 2)
         while rows := cursor.fetchmany(_FETCHED):
             yield from rows
 

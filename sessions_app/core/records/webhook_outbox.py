@@ -113,7 +113,7 @@ def _outcome(kind: str, payload: Mapping[str, Any]) -> dict[str, Any]:
         case Kind.RUN_PAUSED:
             return {"status": "waiting"}
         case Kind.TURN_FAILED:
-            return {"status": "error", "error": payload["error"]}
+            return {"status": "error", "error": payload["error"], "resumable": bool(payload.get("resumable"))}
         case Kind.TURN_CANCELLED:
             return {"status": "cancelled"}
         case _:

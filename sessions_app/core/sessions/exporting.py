@@ -93,7 +93,7 @@ def records(session: Session, *, files: bool = True) -> Iterator[Record]:
         at = time_text(live_workers.database_clock())
         yield {"type": "export", "format": FORMAT, "tenant": row.tenant.slug, "at": at, "files": files}
         yield _session(row)
-        yield from (_turn(each) for each in _rows(Turn.objects.filter(session=row), "pk"))
+        yield from (_turn(each) for each in _rows(Turn.objects.filter(session=row).prefetch_related("attempts"), "pk"))
         yield from (_message(each) for each in _rows(Message.objects.filter(session=row).select_related("turn"), "position"))
         yield from (_call(each) for each in _rows(ToolCall.objects.filter(session=row).select_related("turn"), "pk"))
         yield from (_form(each) for each in _rows(Form.objects.filter(session=row).select_related("turn"), "pk"))
@@ -148,17 +148,24 @@ def _turn(row: Turn) -> Record:
         "startedAt": time_text(row.started_at),
         "endedAt": time_text(row.ended_at),
         "cutAt": time_text(row.cut_at),
+        "failedAttempts": [
+            {"error": each.error, "endedAt": time_text(each.ended_at)}
+            for each in sorted(row.attempts.all(), key=lambda each: each.number)
+        ],
     }
 
 
 def _message(row: Message) -> Record:
-    """``cutAt``: when it was truncated away; it is in no history any more."""
+    """``cutAt``: when it was truncated away; it is in no history any more. ``supersededAt``: since when models do not get it,
+    because the failed attempt that left it unfinished was followed by another.
+    """
     found: Record = {"type": "message", "position": row.position, "role": row.role}
     if row.tool_call_id is not None:
         found["toolCallId"] = row.tool_call_id
     found["content"] = exact_json.loads(row.content)
     turn = None if row.turn is None else row.turn.public_id
-    return {**found, "origin": row.origin, "turn": turn, "createdAt": time_text(row.created_at), "cutAt": time_text(row.cut_at)}
+    times = {"createdAt": row.created_at, "cutAt": row.cut_at, "supersededAt": row.superseded_at}
+    return {**found, "origin": row.origin, "turn": turn, **{name: time_text(at) for name, at in times.items()}}
 
 
 def _call(row: ToolCall) -> Record:

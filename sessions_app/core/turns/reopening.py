@@ -98,18 +98,13 @@ def _queue_again(
 
 
 def _close_step(row: Turn, parts: list[Mapping[str, Any]]) -> list[Happening]:
-    """The event that ends a step at which the turn was stopped from outside; the next step gets a new number."""
+    """The event that ends a step at which the turn was stopped from outside, if it has none."""
     open_step, numbers = stopping.open_step(row), [int(part["id"].partition(".")[0]) for part in parts]
     step = max([row.step, *numbers])
     if step == row.step and not open_step:
         return []
     row.step = step
-    usage = {
-        "input_tokens": row.input_tokens,
-        "output_tokens": row.output_tokens,
-        "cache_read_tokens": row.cache_read_tokens,
-    }
-    return [Happening(Kind.STEP_DONE, {"turn": row.public_id, "step": step, "usage": usage})]
+    return [stopping.step_done(row, step)]
 
 
 def _update(caller: Caller, session: Session, row: Turn, definition: int, fence: int) -> None:

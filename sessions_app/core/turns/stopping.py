@@ -121,12 +121,17 @@ def abandon_step(turn: Turn) -> Happening | None:
     if not partial.parts:
         return None
     history.set_open_parts(turn, partial.parts, partial.step)
+    return step_done(turn, partial.step)
+
+
+def step_done(turn: Turn, step: int) -> Happening:
+    """The end of a step that its run did not end; the next one gets another number."""
     usage = {
         "input_tokens": turn.input_tokens,
         "output_tokens": turn.output_tokens,
         "cache_read_tokens": turn.cache_read_tokens,
     }
-    return Happening(Kind.STEP_DONE, {"turn": turn.public_id, "step": partial.step, "usage": usage})
+    return Happening(Kind.STEP_DONE, {"turn": turn.public_id, "step": step, "usage": usage})
 
 
 def stop_locked(

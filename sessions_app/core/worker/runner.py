@@ -118,6 +118,8 @@ class Run:
         self._answered = asyncio.Event()
         """Set when a client may have answered a call."""
         self._call_ids: set[str] = set()
+        self._given_up = {str(part["call"]) for part in loaded.parts if part["kind"] == "given_up"}
+        """The ids of calls that earlier runs of the turn have left unfinished: they have no rows, but clients know them."""
         self._hand_over = False
         self._unsent: list[Happening] = []
         """Events that no reader waits for; they are sent with the next one."""
@@ -348,7 +350,7 @@ class Run:
 
     async def free_call_id(self, wanted: str | None) -> str:
         clean = storable(wanted) if wanted else ""
-        usable = bool(clean) and len(clean) <= _LONGEST_CALL_ID and clean not in self._call_ids
+        usable = bool(clean) and len(clean) <= _LONGEST_CALL_ID and clean not in self._call_ids | self._given_up
         if not usable or await self._database(_call_id_is_taken, self.claimed.session, clean):
             clean = new_id("call")
         self._call_ids.add(clean)

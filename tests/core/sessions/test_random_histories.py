@@ -214,9 +214,9 @@ def test_every_state_leads_to_the_present_one_in_every_version(
     live(History(alice, model, seed))
 
 
-def live(history: History) -> None:
+def live(history: History, steps: int = STEPS) -> None:
     history.join()
-    for _ in range(STEPS):
+    for _ in range(steps):
         history.act()
     history.settle()
     now = Seen.of(history.caller, history.session)
@@ -234,5 +234,5 @@ def test_histories_in_which_turns_fail_and_are_reopened(
     history = History(alice, model, seed)
     history.failing = 0.9
     history.say()
-    live(history)
+    live(history, STEPS // 2)
     assert Turn.objects.filter(session=history.session, attempt__gt=1).exists(), "no turn was reopened: take another seed"

@@ -204,7 +204,11 @@ VERSION = Version(
     errors={**V0_1.errors, SessionNotFound: lambda _error: RPCError(SESSION_NOT_FOUND, "Unknown session.")},
     snapshots=SimpleNamespace(find_all=_find_all, read=_read),
     projection=SimpleNamespace(
-        envelopes=_envelopes, root_envelope=v0_1_actions.root_envelope, rejection=_rejection, echo=lambda _event: None
+        envelopes=_envelopes,
+        root_envelope=v0_1_actions.root_envelope,
+        rejection=_rejection,
+        echo=lambda _event: None,
+        breaks=v0_1_actions.breaks,
     ),
     summary_notifications=SimpleNamespace(concerns=_concerns, added=_added, changed=_changed, removed=_removed),
 )

@@ -182,6 +182,7 @@ SILENT: list[tuple[Kind, dict[str, Any]]] = [
     (Kind.CALL_DENIED, {**CALL, "reason": "cancelled", "content": "", "shown": True, "closing": True}),
     (Kind.TURN_CANCELLED, {"turn": "t", "run": 1, "in_run": True, "reason": "error", "cause": "cut"}),
     (Kind.TURN_RESUMED, {"turn": "t", "run": 2}),
+    (Kind.TURN_REOPENED, {"turn": "t", "attempt": 2}),
     (Kind.RUN_STARTED, {"turn": "t", "run": 1, "takeover": 0}),
     (Kind.RUN_PAUSED, {"turn": "t", "run": 1}),
     (Kind.RUN_RELEASED, {"turn": "t", "run": 1}),
@@ -217,6 +218,12 @@ def test_an_event_is_one_action_that_fits(kind: Kind, payload: dict[str, Any], w
 @pytest.mark.parametrize(("kind", "payload"), SILENT, ids=lambda value: str(value)[:40])
 def test_events_without_an_action_in_this_version_have_no_envelope(kind: Kind, payload: dict[str, Any]) -> None:
     assert actions.envelope_of(_event(kind, payload), URI) is None
+
+
+@pytest.mark.rule("V147")
+def test_only_a_reopened_turn_needs_a_new_snapshot() -> None:
+    payloads = [(kind, payload) for kind, payload, _ in EVENTS] + SILENT
+    assert {kind for kind, payload in payloads if actions.breaks(_event(kind, payload))} == {Kind.TURN_REOPENED}
 
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()))

@@ -51,6 +51,7 @@ EVENTS: list[tuple[Kind, dict[str, Any], str]] = [
     *_of_0_1(),
     (Kind.CLIENT_TOOLS_CHANGED, {"client": "me", "tools": [], "entry": v0_1.ENTRY}, "session/activeClientSet"),
     (Kind.READ_CLEARED, {"cause": "turn"}, "session/isReadChanged"),
+    (Kind.TURN_REOPENED, {"turn": "t", "attempt": 2}, "chat/turnResume"),
     (Kind.DRAFT_CHANGED, {"draft": None}, "chat/draftChanged"),
     (Kind.DRAFT_CHANGED, {"draft": {"text": "so far", "model": {"id": "m"}}}, "chat/draftChanged"),
     (Kind.ATTENTION_OPENED, {"kind": "execution", "turn": "t", "call": CALL}, "session/inputNeededSet"),
