@@ -21,7 +21,7 @@ from sessions_app.core.turns import Claimed
 from sessions_app.core.worker.worker import Worker
 from sessions_app.models import Form, Session, Turn, TurnAttempt
 from tests.core import tools
-from tests.core.conftest import World, claim_one, kinds, lease_is_over, locked, turn_of, wait_for, wait_for_state
+from tests.core.conftest import World, claim_one, insert_call, kinds, lease_is_over, locked, turn_of, wait_for, wait_for_state
 from tests.core.dispatching import action, events
 from tests.core.law import _law_of_states  # noqa: F401 - runs after each test
 from tests.core.reopening import GOES_ON, failed, reopen
@@ -208,6 +208,7 @@ def test_a_turn_that_left_a_question_unanswered_is_not_resumable(alice: World) -
     session = alice.session()
     accepted = alice.say(session, "x")
     assert claim_one("dead") is not None
+    insert_call(session, accepted, "c", "ask_user", runner="client")
     document: dict[str, Any] = {"id": "f1", "questions": []}
     values = {"tenant_id": session.tenant_id, "session": session, "turn_id": accepted.turn_id, "call_id": "c", "form_id": "f1"}
     with journal.transaction() as tx:
