@@ -49,7 +49,10 @@ def reopen(caller: Caller, session: Session, turn: str, *, dispatched: Dispatche
         row = _lock_resumable(session, turn)
         usage_entries.check_session_size(usage_entries.bytes_of_session(session))
         asking.take_turn()
-        definition = definitions.resolve(agents.for_turn(caller, session))
+        spec = agents.for_turn(caller, session)
+        if row.model_named and row.model not in agents.models(spec):
+            raise NotPossible("the agent does not have the model of this turn's message any more")
+        definition = definitions.resolve(spec)
         tx.know(session.pk, session)
         # Nothing of an earlier run can be stored any more, however late it comes.
         fence = journal.tail(session.pk).fence + 1
