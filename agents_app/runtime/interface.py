@@ -260,6 +260,15 @@ class Change:
     titles: Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """How a command in a terminal ended. ``preview``: the end of what it printed; ``truncated``: it printed more."""
+
+    code: int | None
+    preview: str
+    truncated: bool
+
+
 class Host(Protocol):
     """Stores a run's progress and asks its clients. A method marked *commit point* returns when the data is durable.
 
@@ -309,8 +318,8 @@ class Host(Protocol):
         """Show a running tool's form to the session's clients and wait; declined if no client is connected."""
         ...
 
-    async def show_terminal(self, call: Call, resource: str, title: str, *, stays: bool) -> None:
-        """Commit point: clients see a terminal in the running call; ``stays``: in its result too."""
+    async def show_terminal(self, call: Call, resource: str, title: str, *, stays: bool, result: CommandResult | None) -> None:
+        """Commit point: clients see a terminal in the running call; ``stays``, or with a ``result``: in its result too."""
         ...
 
     async def look(self) -> list[Call]:

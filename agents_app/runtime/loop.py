@@ -24,6 +24,7 @@ from agents_app.runtime.interface import (
     Access,
     Call,
     Change,
+    CommandResult,
     EndReason,
     FileEdit,
     FileState,
@@ -256,8 +257,8 @@ class _CurrentCall:
     def call_id(self) -> str:
         return self._call.call_id
 
-    async def show_terminal(self, resource: str, title: str, *, stays: bool = False) -> None:
-        await self._host.show_terminal(self._call, resource, title, stays=stays)
+    async def show_terminal(self, resource: str, title: str, *, stays: bool = False, result: CommandResult | None = None) -> None:
+        await self._host.show_terminal(self._call, resource, title, stays=stays, result=result)
 
 
 def _arguments(text: str) -> dict[str, Any] | None:

@@ -137,7 +137,7 @@ class MemoryHost:
         self.note("call_finished", call.call_id, failed)
         self.calls[call.call_id].state = "done"
 
-    async def show_terminal(self, call: Call, resource: str, title: str, *, stays: bool) -> None:  # noqa: ARG002
+    async def show_terminal(self, call: Call, resource: str, title: str, *, stays: bool, result: Any) -> None:  # noqa: ARG002
         self.note("show_terminal", call.call_id, resource, stays)
 
     async def look(self) -> list[Call]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol
 
-from agents_app.runtime.interface import FileEdit
+from agents_app.runtime.interface import CommandResult, FileEdit
 
 fair_key: ContextVar[Hashable] = ContextVar("fair_key", default=None)
 """The owner by which shares are counted; set during each tool call, in its threads too."""
@@ -26,8 +26,11 @@ class CurrentCall(Protocol):
     @property
     def call_id(self) -> str: ...
 
-    async def show_terminal(self, resource: str, title: str, *, stays: bool = False) -> None:
-        """Refer clients to a terminal while the call runs; ``stays``: after its end too."""
+    async def show_terminal(self, resource: str, title: str, *, stays: bool = False, result: CommandResult | None = None) -> None:
+        """Refer clients to a terminal while the call runs. ``stays``: after its end too.
+
+        ``result``: of the command that ran there, for the call's result; without ``stays`` the terminal is gone then.
+        """
         ...
 
 

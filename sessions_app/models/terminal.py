@@ -50,6 +50,9 @@ class Terminal(models.Model):
     requested_at = models.DateTimeField()
     exited_at = models.DateTimeField(null=True)
     disposed_at = models.DateTimeField(null=True)
+    kept = models.BooleanField(
+        default=False, db_default=False, help_text="It is disposed, and the end of its output is kept for its session's history."
+    )
 
     objects = LiveTerminals()
     with_disposed: models.Manager[Terminal] = models.Manager()
@@ -64,7 +67,9 @@ class Terminal(models.Model):
             models.Index(fields=["claim_session"], condition=models.Q(claim_session__isnull=False), name="terminal_of_session"),
             models.Index(fields=["id"], condition=models.Q(claim_call__isnull=False), name="terminal_of_call"),
             models.Index(fields=["exited_at"], condition=models.Q(exited_at__isnull=False), name="terminal_exited"),
-            models.Index(fields=["disposed_at"], condition=models.Q(disposed_at__isnull=False), name="terminal_disposed"),
+            models.Index(
+                fields=["disposed_at"], condition=models.Q(disposed_at__isnull=False, kept=False), name="terminal_to_clear"
+            ),
         ]
 
     def __str__(self) -> str:

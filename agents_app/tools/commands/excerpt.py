@@ -15,6 +15,7 @@ _SEQUENCE = re.compile(
 )
 _INCOMPLETE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]*\x1b?|[ -/]*)?\Z")
 _CONTROLS = re.compile(r"[\x00-\x07\x0b-\x0c\x0e-\x1f\x7f-\x9f]")
+_PREVIEW_FACTOR = 4
 _LONGEST_LINE = 16 * 1024
 """Characters of an unfinished line that a carriage return can still replace."""
 
@@ -69,6 +70,34 @@ def _erased(line: str) -> str:
         elif kept:
             kept.pop()
     return "".join(kept)
+
+
+class Preview:
+    """The end of a program's output as readable text."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._pieces: deque[str] = deque()
+        self._size = 0
+        self._is_cut = False
+
+    def add(self, text: str) -> None:
+        """Control sequences take room too, so some times as much is remembered."""
+        self._pieces.append(text)
+        self._size += len(text)
+        while self._size - len(self._pieces[0]) >= _PREVIEW_FACTOR * self._most:
+            self._size -= len(self._pieces.popleft())
+            self._is_cut = True
+
+    def end(self) -> tuple[str, bool]:
+        """The text, and whether there was more."""
+        text = "".join(self._pieces)
+        if self._is_cut:
+            # A piece may begin within a sequence or a line.
+            text = text[text.find("\n") + 1 :]
+        cleaner = Cleaner()
+        shown = (cleaner.feed(text) + cleaner.end()).strip("\n")
+        return shown[-self._most :], self._is_cut or len(shown) > self._most
 
 
 class Excerpt:

@@ -167,10 +167,11 @@ def release(session: Session) -> None:
 
 
 def any_created_after(keys: Collection[int], seq: int) -> bool:
-    """Whether one of these sessions and terminals was created after this event number.
+    """Whether one of these sessions and terminals was created, or a terminal disposed of, after this event number.
 
-    Then its URI meant another one before. ``keys``: their numbers in the journal.
+    Then its URI meant another one before, or no event says how it ended. ``keys``: their numbers in the journal.
     """
-    sql = "select count(*) from event where session_id {among} and seq > %s and kind in (%s, %s)"
-    row = raw_sql.row(sql, (list(keys), seq, Kind.SESSION_CREATED.value, Kind.TERMINAL_CREATED.value))
+    sql = "select count(*) from event where session_id {among} and seq > %s and kind in (%s, %s, %s)"
+    kinds = Kind.SESSION_CREATED.value, Kind.TERMINAL_CREATED.value, Kind.TERMINAL_DISPOSED.value
+    row = raw_sql.row(sql, (list(keys), seq, *kinds))
     return row is not None and row[0] > 0

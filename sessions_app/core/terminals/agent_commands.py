@@ -11,7 +11,9 @@ from collections.abc import Callable
 from django.db import DatabaseError
 
 from agents_app import exact_json
+from agents_app.runtime.interface import CommandResult
 from agents_app.tools.caller import CurrentCall
+from agents_app.tools.commands.excerpt import Preview
 from agents_app.tools.commands.host import Command, CommandsAway, Ended, Ending
 from sessions_app.core.base import database, journal_keys
 from sessions_app.core.base.errors import (
@@ -34,6 +36,8 @@ from sessions_app.models import Terminal, TerminalState
 from sessions_app.workspace import paths
 from sessions_app.workspace.errors import FileError
 
+MOST_PREVIEW = 1000
+"""Characters of a command's output in the block of its terminal; the text of the result has more."""
 _TRY_AGAIN = 1.0
 _START_SECONDS = services.START_SECONDS + 15.0
 """The sweep ends a terminal that no service has taken; this is for a server without a sweep."""
@@ -54,12 +58,21 @@ class SessionCommands:
         terminal = await self._create(command, call.call_id)
         try:
             await call.show_terminal(terminal.uri, terminal.title)
-            waiting = _Waiting(self._tenant, terminal.pk, command.seconds, output)
+            preview = Preview(MOST_PREVIEW)
+
+            def take(piece: str) -> None:
+                preview.add(piece)
+                output(piece)
+
+            waiting = _Waiting(self._tenant, terminal.pk, command.seconds, take)
             ended = await waiting.until_end()
             if ended.how == "timed_out" and not await database.run_for(self._tenant, disposing.dispose_for_call, terminal.pk):
                 ended = await self._at_the_last_moment(terminal.pk, ended)
             if ended.how == "background":
                 await call.show_terminal(terminal.uri, terminal.title, stays=True)
+            elif ended.how != "not_started":
+                result = CommandResult(ended.code, *preview.end())
+                await call.show_terminal(terminal.uri, terminal.title, result=result)
             return ended
         except BaseException:
             # Cancelled, or the turn is not this run's any more. Not awaited here; the sweep repeats it if it fails.

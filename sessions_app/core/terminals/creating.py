@@ -28,8 +28,6 @@ from sessions_app.models import LONGEST_URI, Session, Terminal, TerminalScreen, 
 
 WAKE = "terminals"
 """The name under which terminal services listen for new terminals."""
-SCHEME = "agenthost-terminal"
-"""Of the URIs of terminals that no client has created."""
 _COMMAND_COLS = 120
 _LONGEST_COMMAND_TITLE = 100
 
@@ -101,7 +99,7 @@ def create_for_call(wanted: ForCall) -> Terminal:
     place = Place(home.tenant, home.workspace, home.public_id, home.root, places.parse(wanted.cwd)[len(home.root) :])
     public_id = new_id("term")
     claim = held_by(Claim(session=addresses.of(session), turn=turn[0], call=wanted.call), session)
-    shown = Wanted(f"{SCHEME}:/{public_id}", claim, title_of(wanted.line), cols=_COMMAND_COLS)
+    shown = Wanted(f"{access.OF_COMMANDS}{public_id}", claim, title_of(wanted.line), cols=_COMMAND_COLS)
     with journal.transaction() as tx:
         session = Session.objects.select_for_update(no_key=True).filter(pk=session.pk).first()
         if session is None:

@@ -14,7 +14,7 @@ from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import NewEvent
 from sessions_app.core.tenancy import api_audit, usage_entries
 from sessions_app.core.tenancy.audit import Action
-from sessions_app.core.terminals import access, listing
+from sessions_app.core.terminals import access, keeping, listing
 from sessions_app.models import CallState, Session, Terminal, TerminalScreen, ToolCall
 
 
@@ -27,6 +27,7 @@ def dispose(caller: Caller, terminal: Terminal) -> None:
 
 def dispose_of_session(tx: journal.Transaction, session: Session) -> None:
     """Dispose of the terminals that a session has, in the transaction that deletes it. The session is locked."""
+    keeping.forget_of_session(session.pk)
     rows = Terminal.objects.select_for_update(no_key=True).filter(claim_session=session.pk).order_by("pk")
     if found := list(rows):
         _dispose(tx, found)

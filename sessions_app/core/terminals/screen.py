@@ -66,6 +66,11 @@ class Screen:
     def text(self) -> str:
         return exact_json.dumps([part.document() for part in self.parts])
 
+    def shorten(self, most: int) -> None:
+        """Leave the end of the output, at most this many characters."""
+        self.most = min(self.most, most)
+        self._cut()
+
     def apply(self, kind: str, data: str) -> None:
         """Apply an event; kinds that do not change the screen are ignored. ``data``: its payload as JSON text."""
         if kind == Kind.TERMINAL_DATA:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.conf import settings
+from django.db import transaction
 from django.db.models import BigIntegerField, Exists, F, OuterRef, QuerySet
 from django.db.models.functions import Coalesce, Now
 
@@ -16,7 +17,8 @@ from agents_app import exact_json
 from sessions_app.core.base import journal_keys, maintenance, raw_sql
 from sessions_app.core.log import journal
 from sessions_app.core.records import live_workers
-from sessions_app.core.terminals import checkpoints, disposing, ending
+from sessions_app.core.tenancy import usage_entries
+from sessions_app.core.terminals import checkpoints, disposing, ending, keeping
 from sessions_app.models import ApiKey, Terminal, TerminalScreen, TerminalService, TerminalState
 
 START_SECONDS = 30.0
@@ -162,15 +164,23 @@ def dispose_old(excluded: Collection[int] = ()) -> list[int]:
 
 
 def keep_house(this: maintenance.Round) -> int:
-    """Dispose of old exited terminals, and remove the rows and events of disposed ones; returns how many were removed."""
+    """Dispose of old exited terminals, and clear away what is left of disposed ones; returns of how many."""
     this.for_each(dispose_old(this.skipped), disposing.dispose_row)
-    gone = Terminal.with_disposed.filter(disposed_at__lt=Now() - _REMOVED_AFTER).exclude(pk__in=list(this.skipped))
-    return this.for_each(list(gone.order_by("disposed_at").values_list("pk", flat=True)[:_AT_ONCE]), remove)
+    gone = Terminal.with_disposed.filter(disposed_at__lt=Now() - _REMOVED_AFTER, kept=False).exclude(pk__in=list(this.skipped))
+    return this.for_each(list(gone.order_by("disposed_at").values_list("pk", flat=True)[:_AT_ONCE]), _clear_away)
+
+
+def _clear_away(terminal: int) -> bool:
+    return keeping.keep(terminal) or remove(terminal)
 
 
 def remove(terminal: int) -> bool:
     """Remove the rows and events of a disposed terminal."""
     journal.forget_session(journal_keys.of_terminal(terminal))
-    TerminalScreen.objects.filter(pk=terminal).delete()
+    with transaction.atomic():
+        screens = TerminalScreen.objects.filter(pk=terminal).select_for_update()
+        for counted, tenant, line in screens.values_list("counted", "terminal__tenant_id", "terminal__line"):
+            usage_entries.record_output(tenant, line, -counted)
+        TerminalScreen.objects.filter(pk=terminal).delete()
     Terminal.with_disposed.filter(pk=terminal, disposed_at__isnull=False).delete()
     return True

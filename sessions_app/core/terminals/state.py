@@ -37,13 +37,13 @@ def read(caller: Caller, terminal: Terminal) -> TerminalView:
     """The row, the stored screen, the later events and the counter, in one database snapshot."""
     api_audit.read(caller, Action.TERMINAL_READ, f"terminal {terminal.public_id}")
     with journal.snapshot():
-        row = access.visible(caller).filter(pk=terminal.pk).first()
+        row = access.visible(caller).filter(pk=terminal.pk).first() or access.kept(caller).filter(pk=terminal.pk).first()
         if row is None:
             raise TerminalNotFound
         seq, _ = journal.counter_and_sessions(caller.tenant)
         screen, _ = read_screen(row.pk)
     journal.barrier()
-    has_exited = row.state == TerminalState.EXITED
+    has_exited = row.state == TerminalState.EXITED or row.disposed_at is not None
     claim = Claim.read(row.claim)
     return TerminalView(seq, row.title, claim, row.cwd, row.cols, row.rows, row.exit_code, screen, has_exited=has_exited)
 

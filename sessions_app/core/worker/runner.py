@@ -20,7 +20,7 @@ from agents_app.fair.threads import FairPool
 from agents_app.mcp import listing, session_tools
 from agents_app.runtime import loop
 from agents_app.runtime.content import of_assistant
-from agents_app.runtime.interface import Call, Change, EndReason, FileEdit, FormAnswer, StepMessage, Usage
+from agents_app.runtime.interface import Call, Change, CommandResult, EndReason, FileEdit, FormAnswer, StepMessage, Usage
 from agents_app.runtime.messages import Content, Message
 from agents_app.runtime.unicode import storable
 from sessions_app.core import turns
@@ -88,10 +88,20 @@ def _call_ready(turn: str, step: int, call: Call, preview: Sequence[file_edits.E
 
 @dataclass(frozen=True, slots=True)
 class _Terminal:
-    """A terminal as the content of a call; ``stays``: after its end too."""
+    """A terminal as the content of a call. ``stays``: after its end too. ``result``: of its command, once that has ended."""
 
     block: Mapping[str, Any]
     stays: bool
+    result: CommandResult | None = None
+
+    @property
+    def blocks_of_result(self) -> list[dict[str, Any]]:
+        """What of it is in the call's result."""
+        if self.result is None:
+            return [dict(self.block)] if self.stays else []
+        code = {} if self.result.code is None else {"exitCode": self.result.code}
+        shown = {**code, "preview": self.result.preview, "truncated": self.result.truncated}
+        return [{**self.block, "result": shown}]
 
 
 class Run:
@@ -457,8 +467,9 @@ class Run:
         tool = self._loaded.spec.tool(call.name) if ran else None
         more: dict[str, Any] = {} if recorded is None else {"edits": recorded.edits}
         terminal = self._terminals.pop(call.call_id, None)
-        if terminal is not None and terminal.stays:
-            more["terminals"] = [terminal.block]
+        blocks = [] if terminal is None else terminal.blocks_of_result
+        if blocks:
+            more["terminals"] = blocks
         if tool is not None and tool.confirm_result:
             statements = [history.call_in_review(ref, call.call_id, content, now, failed=failed)]
             more["reviewed"] = True
@@ -470,8 +481,8 @@ class Run:
             self._remember_result(call.call_id, content)
         happening = history.finished_event(turn, call.call_id, content, failed=failed, by="server", shown=True, **more)
         happenings = [happening, self._activity()] if ran else [happening]
-        if terminal is not None and not terminal.stays:
-            statements.append(history.call_shows(ref, call.call_id, []))
+        if terminal is not None:
+            statements.append(history.call_shows(ref, call.call_id, blocks))
         if recorded is not None:
             statements.append(history.call_edits(ref, call.call_id, recorded.edits))
             statements.append(recorded.statement(self.claimed.tenant, self.claimed.session))
@@ -481,8 +492,8 @@ class Run:
             # The result has the output. If this fails, the sweep disposes of it.
             await self._database(terminals.dispose_of_call, self.claimed.session, call.call_id)
 
-    async def show_terminal(self, call: Call, resource: str, title: str, *, stays: bool) -> None:
-        shown = _Terminal({"type": "terminal", "resource": resource, "title": title}, stays)
+    async def show_terminal(self, call: Call, resource: str, title: str, *, stays: bool, result: CommandResult | None) -> None:
+        shown = _Terminal({"type": "terminal", "resource": resource, "title": title}, stays, result)
         before, self._terminals[call.call_id] = self._terminals.get(call.call_id), shown
         if before is None or before.block != shown.block:
             payload = {"turn": self._loaded.public_id, "call": call.call_id, "content": [shown.block]}

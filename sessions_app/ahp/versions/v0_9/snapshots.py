@@ -33,8 +33,10 @@ class Snapshots:
         for uri, each in addresses.find_all(caller, [uri for uri in distinct if uri != ROOT]).items():
             row, canonical = each.session, each.canonical(by_provider=self.face.by_provider)
             found[uri] = Resource(Channel(row.pk, uri, each.kind, row.agent_name, canonical), row)
-        for uri, terminal in access.find_all(caller, [uri for uri in distinct if uri not in found]).items():
-            found[uri] = Resource(Channel(journal_keys.of_terminal(terminal.pk), uri, "terminal"), terminal=terminal)
+        # After those that there are, those that old results name.
+        for find in (access.find_all, access.find_kept):
+            for uri, terminal in find(caller, [uri for uri in distinct if uri not in found]).items():
+                found[uri] = Resource(Channel(journal_keys.of_terminal(terminal.pk), uri, "terminal"), terminal=terminal)
         return [found[uri] for uri in distinct if uri in found], [uri for uri in distinct if uri not in found]
 
     def read(self, caller: Caller, resource: Resource) -> Snapshot:

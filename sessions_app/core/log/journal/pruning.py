@@ -223,6 +223,25 @@ def _delete(cursor: Any, tenant: int, numbers: Sequence[int]) -> None:
 _FORGET_BATCH = 1000
 
 
+def forget_events(key: int, through: int) -> None:
+    """Delete a terminal's events up to this number, of all kinds, in transactions of bounded size.
+
+    The caller has stored what they say elsewhere. Readers from before get PositionPruned.
+    """
+    while True:
+        with dialect.current().writing(), connection.cursor() as cursor:
+            cursor.execute(
+                "select tenant_id, seq from event where session_id = %s and seq <= %s order by seq limit %s",
+                (key, through, _FORGET_BATCH),
+            )
+            rows = cursor.fetchall()
+            if rows:
+                _delete(cursor, rows[0][0], [seq for _, seq in rows])
+                cursor.execute(_MARK, (key, rows[-1][1]))
+            if len(rows) < _FORGET_BATCH:
+                return
+
+
 def forget_session(session: int) -> None:
     """Delete all events and marks of a deleted session, in transactions of bounded size."""
     while True:

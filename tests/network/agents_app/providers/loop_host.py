@@ -129,7 +129,7 @@ class _Turn:
         if end is not None:
             self._conversation.ends.append((end, error))
 
-    async def show_terminal(self, call: Call, resource: str, title: str, *, stays: bool) -> None:
+    async def show_terminal(self, call: Call, resource: str, title: str, *, stays: bool, result: Any) -> None:
         return
 
     async def call_running(self, call: Call) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from agents_app import exact_json
 from sessions_app.ahp.version import Channel
+from sessions_app.ahp.versions.v0_1.projection import actions as actions_of_0_1
 from sessions_app.ahp.versions.v0_9.face import Face
 from sessions_app.ahp.versions.v0_9.projection import terminals
 from sessions_app.ahp.versions.v0_9.projection.actions import PROTOCOL, Projection
@@ -79,6 +80,23 @@ def test_a_claim_names_session_and_chat_as_the_face_spells_them(uri: str, family
         assert (echo["action"]["claim"], echo["origin"]) == (shown, {"clientId": "me", "clientSeq": 3})
         unsubscribed = Projection(face).echo(Event(12, 9, Kind.TERMINAL_CLAIMED, exact_json.dumps(payload)))
         assert exact_json.loads(str(unsubscribed)) == echo
+
+
+@pytest.mark.rule("V167", "R314")
+@each_face
+def test_a_result_names_the_terminal_of_its_command_with_how_it_ended_which_0_1_has_no_words_for(face: Face) -> None:
+    gone = {"type": "terminal", "resource": "term:/1", "title": "make"}
+    ended = {**gone, "result": {"exitCode": 3, "preview": "no rule", "truncated": False}}
+    stays = {**gone, "resource": "term:/2"}
+    call = {"turn": "t", "call": "c", "content": "ok", "failed": False, "by": "server", "shown": True}
+    event = Event(12, 7, Kind.CALL_FINISHED, exact_json.dumps({**call, "terminals": [ended, stays]}))
+    chat = Channel(7, "c:/a", "chat", session="s:/a")
+    [(_, text)] = Projection(face).envelopes(event, [chat])
+    envelope = exact_json.loads(text)
+    assert (v0_9 if face.family == "0.9" else v1_0).envelope_faults(envelope) == []
+    assert envelope["action"]["result"]["content"] == [{"type": "text", "text": "ok"}, ended, stays]
+    older = exact_json.loads(str(actions_of_0_1.envelope_of(event, "s:/a")))
+    assert older["action"]["result"]["content"] == [{"type": "text", "text": "ok"}, stays]
 
 
 @pytest.mark.rule("V93", "V402")

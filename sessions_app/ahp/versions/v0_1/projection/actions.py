@@ -326,7 +326,7 @@ def _call_finished(payload: Payload) -> Made:
         outcome=payload.get("outcome"),
         edits=payload.get("edits", ()),
         session=payload.get(_SESSION_URI, ""),
-        terminals=payload.get("terminals", ()),
+        terminals=values.still_there(payload.get("terminals", ())),
     )
     members = {**_of_call(payload), "result": result}
     if payload.get("reviewed"):

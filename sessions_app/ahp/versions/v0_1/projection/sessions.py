@@ -138,8 +138,9 @@ def _call(call: CallView, uri: str) -> dict[str, Any]:
     if call.status == "running":
         return {**ran, "status": "running"} if call.shown is None else {**ran, "status": "running", "content": call.shown}
     content = call.content if call.content is not None else ""
+    terminals = values.still_there(call.shown or ())
     result = values.tool_result(
-        content, failed=call.failed, call=call.id, outcome=call.outcome, edits=call.edits, session=uri, terminals=call.shown or ()
+        content, failed=call.failed, call=call.id, outcome=call.outcome, edits=call.edits, session=uri, terminals=terminals
     )
     return {**ran, **result, "status": "pending-result-confirmation" if call.status == "reviewing" else "completed"}
 

@@ -227,7 +227,7 @@ def tool_result(
 ) -> dict[str, Any]:
     """The result of a call. ``outcome``: as a client reported it; None for tools of the server.
 
-    These may have ``edits``, and ``terminals`` that continue after the call, as blocks.
+    These may have ``edits``, and ``terminals`` as blocks.
     """
     if outcome is not None:
         result: dict[str, Any] = {"success": outcome["success"], "pastTenseMessage": outcome["message"]}
@@ -243,6 +243,11 @@ def tool_result(
     if failed:
         return {"success": False, "pastTenseMessage": "Failed", "content": blocks, "error": {"message": _text(content)[:EXCERPT]}}
     return {"success": True, "pastTenseMessage": "Done", "content": blocks}
+
+
+def still_there(terminals: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The terminals of a call that continue after it. Those with a result are gone, and this version has no word for that."""
+    return [block for block in terminals if "result" not in block]
 
 
 def usage(tokens: Mapping[str, int], model: str | None = None) -> dict[str, Any]:

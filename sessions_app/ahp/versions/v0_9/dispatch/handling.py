@@ -26,7 +26,7 @@ from sessions_app.ahp.versions.v0_9.wire import envelopes as envelopes_0_9
 from sessions_app.ahp.versions.v0_9.wire.state import ROOT
 from sessions_app.ahp.versions.v1_0.wire import envelopes as envelopes_1_0
 from sessions_app.core.base import content, database
-from sessions_app.core.base.caller import WRITE
+from sessions_app.core.base.caller import WRITE, Caller
 from sessions_app.core.base.errors import InvalidInput, SessionNotFound
 from sessions_app.core.records.dispatches import Dispatched
 from sessions_app.core.terminals import access as terminals
@@ -36,7 +36,7 @@ from sessions_app.models import Terminal
 def handle(dispatch: Dispatch, channel: str, face: Face) -> None:
     found: Found | Terminal | None = None
     if channel != ROOT:
-        found = addresses.find(dispatch.caller, channel) or terminals.find_all(dispatch.caller, [channel]).get(channel)
+        found = addresses.find(dispatch.caller, channel) or _terminal(dispatch.caller, channel)
         if found is None:
             database.before_error_answer(SessionNotFound())
             return
@@ -47,6 +47,11 @@ def handle(dispatch: Dispatch, channel: str, face: Face) -> None:
         database.before_error_answer(error)
         refused = Refusal(str(error)) if isinstance(error, BadMessage) else error
         answer(dispatch.caller, dispatched, refused)
+
+
+def _terminal(caller: Caller, uri: str) -> Terminal | None:
+    """Also one of which only the end of its output is kept: its channel exists."""
+    return terminals.find_all(caller, [uri]).get(uri) or terminals.find_kept(caller, [uri]).get(uri)
 
 
 def _apply(dispatch: Dispatch, found: Found | Terminal | None, dispatched: Dispatched, face: Face) -> None:
@@ -70,6 +75,8 @@ def _apply(dispatch: Dispatch, found: Found | Terminal | None, dispatched: Dispa
     if faults := content.unstorable(checked, ("action",)):
         raise Refusal(f"{'.'.join(map(str, faults[0].path))} {faults[0].detail}")
     if isinstance(found, Terminal):
+        if found.disposed_at is not None:
+            raise Refusal("this terminal is gone; only the end of its output is kept")
         TERMINAL_EFFECTS[type_](ValidTerminalAction(dispatch.caller, found, action, _accepted(dispatched, action, None)))
         return
     effect = EFFECTS.get(type_)

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from agents_app.tools.commands.excerpt import Cleaner, Excerpt
+from agents_app.tools.commands.excerpt import Cleaner, Excerpt, Preview
 from tests import costs
 
 
@@ -81,3 +81,23 @@ def test_an_excerpt_of_one_piece_is_that_of_many() -> None:
     short = Excerpt(100)
     short.add("short")
     assert short.text() == "short"
+
+
+@pytest.mark.parametrize(
+    ("pieces", "shown"),
+    [
+        ([], ("", False)),
+        (["one\r\n", "\x1b[1mtwo\x1b[0m\r\n"], ("one\ntwo", False)),
+        (["a" * 30], ("a" * 20, True)),
+        ([f"line {number}\r\n" for number in range(1000)], ("98\nline 999", True)),
+        (["x" * 200 + "\n", "\x1b[1;3", "1mred\n"], ("red", True)),
+        (["y" * 79, "z"], ("y" * 19 + "z", True)),
+    ],
+)
+def test_a_preview_is_the_readable_end(pieces: list[str], shown: tuple[str, bool]) -> None:
+    preview = Preview(20)
+    for piece in pieces:
+        preview.add(piece)
+    text, truncated = preview.end()
+    assert len(text) <= 20
+    assert (text.endswith(shown[0]) and (text != "") == (shown[0] != ""), truncated) == (True, shown[1])

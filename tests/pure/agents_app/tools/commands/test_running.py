@@ -18,7 +18,7 @@ from agents_app.tools.files.host import workspace
 class Call:
     call_id = "c"
 
-    async def show_terminal(self, resource: str, title: str, *, stays: bool = False) -> None:
+    async def show_terminal(self, resource: str, title: str, *, stays: bool = False, result: object = None) -> None:
         raise AssertionError
 
 
