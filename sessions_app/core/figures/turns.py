@@ -18,7 +18,7 @@ from django.db import connection, transaction
 from sessions_app.core.base.maintenance import Round
 from sessions_app.core.figures import histograms, marks
 from sessions_app.core.figures.histograms import Histogram
-from sessions_app.models import HOUR, MINUTE, TurnFigures
+from sessions_app.models import HOUR, MINUTE, Turn, TurnFigures
 
 _MARK = "turns"
 AGAIN = timedelta(minutes=3)
@@ -89,20 +89,33 @@ where a.ended_at >= %s and a.ended_at < %s and t.fence > 0
 
 
 def count(this: Round, now: datetime) -> int:
-    """Count the minutes since the last round; returns how many were counted. A later round continues an interrupted one."""
+    """Count the minutes since the last round; returns how many had turns. A later round continues an interrupted one."""
     mark = marks.read(_MARK)
     at = marks.start_of(now - FIRST_ROUND if mark is None else min(mark, now - AGAIN), MINUTE)
+    end = marks.start_of(now, MINUTE) + timedelta(seconds=MINUTE)
     counted, hours = 0, set()
-    while at <= now and not this.over:
-        _count_minute(at)
-        hours.add(marks.start_of(at, HOUR))
+    while at < end and not this.over:
+        minute = _next_minute(at, end)
+        if minute is None:
+            at = end
+            break
+        _count_minute(minute)
+        hours.add(marks.start_of(minute, HOUR))
         counted += 1
-        at += timedelta(seconds=MINUTE)
+        at = minute + timedelta(seconds=MINUTE)
     for hour in sorted(hours):
         fold_hour(hour)
     # Written last: minutes whose hour was not summed are counted again.
     marks.write(_MARK, at)
     return counted
+
+
+def _next_minute(start: datetime, end: datetime) -> datetime | None:
+    """The first minute in which a turn ended or figures are stored. A day without turns has 1,440 others."""
+    ended = Turn.objects.filter(ended_at__gte=start, ended_at__lt=end).order_by("ended_at").values_list("ended_at", flat=True)
+    stored = TurnFigures.objects.filter(width=MINUTE, at__gte=start, at__lt=end).order_by("at").values_list("at", flat=True)
+    found = [at for at in (ended.first(), stored.first()) if at is not None]
+    return marks.start_of(min(found), MINUTE) if found else None
 
 
 def _count_minute(start: datetime) -> None:

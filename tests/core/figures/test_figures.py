@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from sessions_app.core import figures
 from sessions_app.core.base.maintenance import Round
@@ -114,6 +115,16 @@ def test_an_interrupted_count_is_continued_by_the_next_round(acme: Tenant) -> No
     assert turns.count(limited, at) == 0
     count(at)
     assert figures.series("day").total.turns == 19
+
+
+def test_minutes_without_turns_cost_no_statements(acme: Tenant) -> None:
+    session, at = make_session(acme), now()
+    ended(session, at - timedelta(hours=20))
+    ended(session, at)
+    with CaptureQueriesContext(connection) as captured:
+        count(at)
+    assert len(captured) < 60
+    assert figures.series("day").total.turns == 2
 
 
 def test_turns_of_sessions_that_are_deleted_meanwhile_stay_counted(acme: Tenant) -> None:
