@@ -21,7 +21,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError, SystemCheckError
 from django.db import DatabaseError, InterfaceError
 
-from agenthost import forking, unused_imports
+from agenthost import forking, memory, unused_imports
 from agenthost.command_line import CLOSED_PIPE, REFUSED, discard_stdout
 from agenthost.env import ROLES
 from agenthost.observability import report_fatal
@@ -40,7 +40,7 @@ def load(role: str) -> None:
     """Import and check what the role needs. Starts nothing and opens no connection, so that processes can be forked then."""
     os.environ["AGENTHOST_ROLE"] = role
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agenthost.settings")
-    with unused_imports.left_out():
+    with unused_imports.left_out(), memory.without_collections():
         _load(role)
 
 
@@ -70,7 +70,7 @@ def _load(role: str) -> None:
 def web(count: int) -> int:
     from django.conf import settings
 
-    from agenthost import memory, startup_checks, web_server
+    from agenthost import startup_checks, web_server
     from agenthost.agents_reload import Reloader
 
     # First, so that an address in use stops the process before anything else starts.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+from collections import defaultdict
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -13,6 +14,8 @@ from urllib.parse import urlsplit
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling, LoadScopeScheduling
+
+from ops.suite_report import SLOWEST
 
 ROOT = Path(__file__).resolve().parent.parent
 # The core and the faces promise the same on Postgres and on SQLite.
@@ -33,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("ops/test")
     group.addoption("--only-both-databases", action="store_true", help="leave out tests that are about Postgres and Redis")
     group.addoption("--one-of-each", action="store_true", help="of tests that differ little, run the first")
-    group.addoption("--tally", type=Path, help="write how many tests passed, failed and were skipped to this file")
+    group.addoption("--tally", type=Path, help="write the numbers of tests by outcome, and the slowest, to this file")
 
 
 def own_redis_database() -> None:
@@ -120,9 +123,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
     return Schedule(config, log)
 
 
+_seconds: defaultdict[str, float] = defaultdict(float)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    _seconds[report.nodeid] += report.duration
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     path: Path | None = config.getoption("--tally")
     if path is not None:
         reports = terminalreporter.stats
         counts = {kind: len(reports.get(kind, ())) for kind in ("passed", "failed", "error", "skipped", "xfailed")}
-        path.write_text(json.dumps(counts))
+        slowest = sorted(((round(seconds, 2), test) for test, seconds in _seconds.items()), reverse=True)[:SLOWEST]
+        path.write_text(json.dumps({"counts": counts, "slowest": slowest}))

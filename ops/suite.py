@@ -17,7 +17,8 @@ from pathlib import Path
 from types import FrameType
 from urllib.parse import urlsplit
 
-from ops import clean_environment, kept_services, services
+from ops import clean_environment, compiled_tests, kept_services, services
+from ops.suite_report import Report
 
 ROOT = Path(__file__).resolve().parent.parent
 # Part of the test database's name.
@@ -98,12 +99,14 @@ class Run:
     process: subprocess.Popen[bytes]
     tally: Path
     output: Path | None
+    began: float
 
 
 class Runs:
     """The pytest processes, and what they counted together."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, report: Report) -> None:
+        self.report = report
         self.counts: Counter[str] = Counter()
         self.codes: list[int] = []
         self.interrupted = False
@@ -128,7 +131,7 @@ class Runs:
         with ExitStack() as stack:
             to = None if output is None else stack.enter_context(output.open("wb"))
             process = subprocess.Popen(command, cwd=ROOT, env=variables, stdout=to, stderr=to)
-        run = Run(title, process, tally, output)
+        run = Run(title, process, tally, output, time.monotonic())
         self._running.append(run)
         return run
 
@@ -139,7 +142,11 @@ class Runs:
         if run.output is not None:
             print(run.output.read_text(errors="replace"), end="", flush=True)
         if run.tally.exists():
-            self.counts.update(json.loads(run.tally.read_text()))
+            tally = json.loads(run.tally.read_text())
+            self.counts.update(tally["counts"])
+            self.report.add_slowest(tally["slowest"], run.title)
+            # One that ran beside another may have ended long ago.
+            self.report.ended(run.title, run.began, ago=max(0.0, time.time() - run.tally.stat().st_mtime))
         self.codes.append(code)
         if self.interrupted and not self._running:
             raise Interrupted
@@ -160,20 +167,21 @@ class Runs:
 def run_all(runs: Runs, home: Path, arguments: list[str], stack: ExitStack, *, everything: bool) -> None:
     variables = environment(home)
     database_url, redis_url = os.environ.get("DATABASE_URL"), os.environ.get("REDIS_URL")
-    if database_url:
-        check_given(database_url)
-    else:
-        postgres = services.Postgres(home)
-        stack.callback(postgres.stop)
-        postgres.start()
-        database_url = postgres.url()
-        # The databases that they share are removed with this Postgres.
-        variables[SHARED] = str(home / "shared")
-    if not redis_url:
-        redis = services.Redis(home)
-        stack.callback(redis.stop)
-        redis.start()
-        redis_url = redis.url()
+    with runs.report.phase("starting servers, compiling tests"), compiled_tests.made(variables):
+        if database_url:
+            check_given(database_url)
+        else:
+            postgres = services.Postgres(home)
+            stack.callback(postgres.stop)
+            postgres.start()
+            database_url = postgres.url()
+            # The databases that they share are removed with this Postgres.
+            variables[SHARED] = str(home / "shared")
+        if not redis_url:
+            redis = services.Redis(home)
+            stack.callback(redis.stop)
+            redis.start()
+            redis_url = redis.url()
     on_servers = {**variables, "DATABASE_URL": database_url, "REDIS_URL": redis_url}
     one_of_each = [] if everything or paths(arguments) else ["--one-of-each"]
     on_sqlite = [*(() if paths(arguments) else BOTH_DATABASES), *arguments, "--only-both-databases", *one_of_each]
@@ -227,10 +235,11 @@ def main() -> int:
     if everything:
         os.environ[THOROUGH] = "yes"
     arguments = chosen(arguments, everything=everything)
-    started = time.monotonic()
+    report = Report()
+    limited = not everything and not fast and not paths(arguments)
     with ExitStack() as stack:
         home = stack.enter_context(services.folder())
-        runs = Runs(home)
+        runs = Runs(home, report)
         try:
             if not needs_servers(arguments):
                 runs.run("without servers", [*parallel(arguments), *arguments], environment(home))
@@ -244,7 +253,8 @@ def main() -> int:
         except Interrupted:
             say("stopped.")
             return 130
-    say(f"done in {time.monotonic() - started:.0f} s")
+    for line in report.lines(limited=limited):
+        say(line)
     return runs.verdict()
 
 

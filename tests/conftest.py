@@ -61,6 +61,16 @@ def _close_connections_of_threads() -> None:
     asyncio.to_thread = closing
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Nearly all that a collection of tests creates stays: garbage collections in between took a sixth of its time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_finish() -> None:
     # Without this, each full garbage collection visits all collected tests, which takes 0.3 s.
     gc.collect()

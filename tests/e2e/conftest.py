@@ -17,13 +17,13 @@ def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, _model_server: ModelServer
 ) -> Iterator[Server]:
     """The server that tests share. Each test uses its own sessions, and its own tenant if it checks lists."""
-    # Default times, because no process is killed here. Short leases expire on a busy machine, and frequent sweeps of idle
-    # servers would use a fifth of the CPU.
-    leases = {"AGENTHOST_LEASE_SECONDS": "", "AGENTHOST_RENEW_SECONDS": "", "AGENTHOST_SWEEP_SECONDS": ""}
     directory = tmp_path_factory.mktemp(request.param)
     # Production servers have no workspaces otherwise.
-    leases["AGENTHOST_WORKSPACES_DIR"] = str(directory / "workspaces")
-    with servers.running(request.param, directory, _model_server.url, webs=1, environment=leases) as running:
+    environment = {**servers.DEFAULT_LEASES, "AGENTHOST_WORKSPACES_DIR": str(directory / "workspaces")}
+    # These start as an operator starts them; most other servers of the tests are forked from a process that has loaded more.
+    with servers.running(
+        request.param, directory, _model_server.url, webs=1, preloaded=False, environment=environment
+    ) as running:
         yield running
 
 

@@ -24,6 +24,7 @@ import psycopg
 
 from ops.services import Redis, free_port
 from tests.e2e import agents_file
+from tests.e2e import preloaded as preloading
 from tests.e2e.client import Client
 from tests.fakes.tools import DIRECTORY_VARIABLE, ToolBox
 from tests.paths import ROOT
@@ -39,6 +40,9 @@ SHORT_TIMES = {
     "AGENTHOST_DRAIN_SECONDS": "2",
     "AGENTHOST_KEEPALIVE_SECONDS": "0.5",
 }
+DEFAULT_LEASES = {"AGENTHOST_LEASE_SECONDS": "", "AGENTHOST_RENEW_SECONDS": "", "AGENTHOST_SWEEP_SECONDS": ""}
+"""For tests that kill no process. Short leases expire on a busy machine, and an idle embedded server that sweeps often uses a
+tenth of a core."""
 PATIENT = {"AGENTHOST_DATABASE_POOL_WAIT": "60"}
 """For tests that are not about the 503 of a request that got no connection in time."""
 MAKE_KEYS = """
@@ -88,10 +92,15 @@ class Keys:
 class Process:
     """A process of one role, which logs to a file."""
 
-    def __init__(self, role: str, environment: Mapping[str, str], log: Path, *arguments: str) -> None:
+    def __init__(self, role: str, environment: Mapping[str, str], log: Path, *arguments: str, preloaded: bool = True) -> None:
         self.role = role
         self.log = log
+        self.popen: subprocess.Popen[bytes] | preloading.Program
+        starter = preloading.starter_for(environment) if preloaded and not arguments else None
         with log.open("ab") as output:
+            if starter is not None:
+                self.popen = starter.start(role, environment, output.fileno())
+                return
             self.popen = subprocess.Popen(
                 [str(ROOT / "ops" / "entrypoint"), role, *arguments],
                 env=dict(environment),
@@ -139,6 +148,8 @@ class Server:
     keys: Keys = field(default_factory=lambda: Keys("", "", "", "", "", ""))
     forked: int = 1
     """How many processes each web and each worker is."""
+    preloaded: bool = True
+    """Its processes may be forked from one that has imported the libraries."""
     ports: list[int] = field(default_factory=list)
     webs: list[Process] = field(default_factory=list)
     workers: list[Process] = field(default_factory=list)
@@ -155,7 +166,7 @@ class Server:
     def _start(self, role: str, **extra: str) -> Process:
         log = self.directory / f"{role}-{next(self._numbers)}.log"
         arguments = ["--processes", str(self.forked)] if self.forked > 1 and role in ("web", "worker") else []
-        return Process(role, {**self.environment, **extra}, log, *arguments)
+        return Process(role, {**self.environment, **extra}, log, *arguments, preloaded=self.preloaded)
 
     def start_web(self, index: int | None = None) -> Process:
         """Start a web process (embedded: the only process). ``index`` restarts one on its old port."""
@@ -342,6 +353,7 @@ def running(
     webs: int = 1,
     workers: int = 1,
     forked: int = 1,
+    preloaded: bool = True,
     environment: Mapping[str, str] | None = None,
     database_url: str | None = None,
 ) -> Iterator[Server]:
@@ -350,7 +362,8 @@ def running(
     tools = ToolBox(directory / "tools")
     agents_file.write(directory / "agents.toml", model_url)
     with contextlib.ExitStack() as stack:
-        server = Server(shape, directory, {**base_environment(directory, tools), **(environment or {})}, tools, forked=forked)
+        variables = {**base_environment(directory, tools), **(environment or {})}
+        server = Server(shape, directory, variables, tools, forked=forked, preloaded=preloaded)
         if database_url is not None or not _KINDS_OF_DATA.isdisjoint(environment or {}):
             if shape == "production":
                 server.environment |= stack.enter_context(own_services(server, database_url or os.environ["DATABASE_URL"]))

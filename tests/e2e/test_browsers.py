@@ -40,7 +40,7 @@ class Site:
 @pytest.fixture(scope="module", params=servers.shapes())
 def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, _model_server: ModelServer) -> Iterator[Site]:
     with browsers.blank_page() as listed, browsers.blank_page() as foreign:
-        variables = {"AGENTHOST_CORS_ORIGINS": listed, "AGENTHOST_LEASE_SECONDS": "", "AGENTHOST_RENEW_SECONDS": ""}
+        variables = {"AGENTHOST_CORS_ORIGINS": listed, **servers.DEFAULT_LEASES}
         directory = tmp_path_factory.mktemp(f"pages-{request.param}")
         with servers.running(request.param, directory, _model_server.url, environment=variables) as server:
             yield Site(server, listed, foreign)

@@ -56,8 +56,7 @@ def server(
     agents = [each for each in registry.BUILTIN_FILE.read_text().split("[[agents]]") if 'name = "demo"' in each]
     demo = directory / "demo.toml"
     demo.write_text("[[agents]]" + agents[0].partition("# Served only")[0].replace("delay = 0.03", "delay = 0"))
-    # Default lease times, because no process is killed here and short leases expire on a busy machine.
-    variables = {"AGENTHOST_AGENTS_FILE": str(demo), "AGENTHOST_LEASE_SECONDS": "", "AGENTHOST_RENEW_SECONDS": ""}
+    variables = {"AGENTHOST_AGENTS_FILE": str(demo), **servers.DEFAULT_LEASES}
     with servers.running(request.param, directory, _model_server.url, environment=variables) as running:
         yield running
 

@@ -34,7 +34,7 @@ NOISE_SECONDS = 0.005
 def attacked(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, _model_server: ModelServer
 ) -> Iterator[Server]:
-    times = {"AGENTHOST_LEASE_SECONDS": "", "AGENTHOST_RENEW_SECONDS": "", "AGENTHOST_HEADER_SECONDS": f"{HEADER_SECONDS:g}"}
+    times = {**servers.DEFAULT_LEASES, "AGENTHOST_HEADER_SECONDS": f"{HEADER_SECONDS:g}"}
     directory = tmp_path_factory.mktemp(f"attacked-{request.param}")
     with servers.running(request.param, directory, _model_server.url, webs=1, environment=times) as running:
         yield running

@@ -70,7 +70,7 @@ def scene(
     with serving() as harbour, serving(old=True, tokens={HERS: "Ada", HIS: "Bob"}) as private:
         path = directory / "servers.toml"
         path.write_text(FILE.format(model=_model_server.url, harbour=harbour.url, private=private.url))
-        environment = {"AGENTHOST_AGENTS_FILE": str(path), "AGENTHOST_LEASE_SECONDS": "", "AGENTHOST_RENEW_SECONDS": ""}
+        environment = {"AGENTHOST_AGENTS_FILE": str(path), **servers.DEFAULT_LEASES}
         with servers.running(request.param, directory, _model_server.url, environment=environment) as server:
             yield Scene(server, harbour, private)
 

@@ -59,9 +59,8 @@ def counting(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, _model_server: ModelServer
 ) -> Iterator[Server]:
     webs = 2 if request.param == "production" else 1
-    leases = {"AGENTHOST_LEASE_SECONDS": "", "AGENTHOST_RENEW_SECONDS": ""}
     directory = tmp_path_factory.mktemp("quotas")
-    with servers.running(request.param, directory, _model_server.url, webs=webs, environment=leases) as server:
+    with servers.running(request.param, directory, _model_server.url, webs=webs, environment=servers.DEFAULT_LEASES) as server:
         yield server
 
 

@@ -119,6 +119,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, _model_server: ModelServer) 
     )
     # As an operator would: each vendor's key in the variable that its own tools read.
     environment = {vendor.variable: vendor.key for vendor in VENDORS} | {"AGENTHOST_AGENTS_FILE": str(path)}
+    environment |= {"AGENTHOST_SWEEP_SECONDS": servers.DEFAULT_LEASES["AGENTHOST_SWEEP_SECONDS"]}
     try:
         with servers.running("embedded", directory, _model_server.url, environment=environment) as server:
             yield Place(server, models)

@@ -33,8 +33,7 @@ def hall(tmp_path_factory: pytest.TempPathFactory, _model_server: ModelServer) -
     demo = registry.BUILTIN_FILE.read_text().split("[[agents]]")[1].partition("# Served only")[0]
     file = directory / "with_demo.toml"
     file.write_text(f"{(directory / 'agents.toml').read_text()}\n[[agents]]{demo.replace('delay = 0.03', 'delay = 0')}")
-    # Default lease times, because no process is killed here and short leases expire on a busy machine.
-    variables = {"AGENTHOST_AGENTS_FILE": str(file), "AGENTHOST_LEASE_SECONDS": "", "AGENTHOST_RENEW_SECONDS": ""}
+    variables = {"AGENTHOST_AGENTS_FILE": str(file), **servers.DEFAULT_LEASES}
     with servers.running("embedded", directory, _model_server.url, environment=variables) as running:
         yield running
 

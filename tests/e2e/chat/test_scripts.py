@@ -273,8 +273,16 @@ def test_the_key_may_come_from_a_file(desk: Desk, hall: Server) -> None:
     ("arguments", "words"),
     [
         (["echo"], "There are several tenants. Choose one with --tenant (alice, bob"),
-        (["echo", "--tenant", "carol"], f"There is no tenant 'carol'. Create it with: {manage('create_tenant carol')}"),
-        (["echo", "--url", "https://agents.example"], "No key: set AGENTHOST_KEY, or use --key-file"),
+        pytest.param(
+            ["echo", "--tenant", "carol"],
+            f"There is no tenant 'carol'. Create it with: {manage('create_tenant carol')}",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            ["echo", "--url", "https://agents.example"],
+            "No key: set AGENTHOST_KEY, or use --key-file",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_manage_chat_issues_no_key_without_a_tenant_and_none_for_other_servers(

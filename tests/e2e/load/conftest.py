@@ -15,8 +15,7 @@ from tests.fakes.model_server import ModelServer
 def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, _model_server: ModelServer
 ) -> Iterator[Server]:
-    # Default lease times, because short leases expire on a busy machine.
-    patient = {"AGENTHOST_LEASE_SECONDS": "", "AGENTHOST_RENEW_SECONDS": "", **servers.PATIENT}
+    patient = {**servers.DEFAULT_LEASES, **servers.PATIENT}
     directory = tmp_path_factory.mktemp("load")
     with servers.running(request.param, directory, _model_server.url, environment=patient) as running:
         yield running

@@ -280,7 +280,9 @@ async def test_all_uris_of_a_handshake_are_looked_up_in_one_query(
     query = raw_sql.rows
 
     def counted(sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        asked.append(sql)
+        # Not the server's look at keys, once a second.
+        if "sessions_app_address" in sql:
+            asked.append(sql)
         return query(sql, params)
 
     monkeypatch.setattr(raw_sql, "rows", counted)
