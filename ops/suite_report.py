@@ -19,7 +19,7 @@ class Report:
     def __init__(self) -> None:
         self._began = time.monotonic()
         self._phases: list[tuple[str, float, float]] = []
-        self._slowest: list[tuple[float, str]] = []
+        self._slowest: list[tuple[float, str, str]] = []
 
     @contextmanager
     def phase(self, title: str) -> Iterator[None]:
@@ -35,16 +35,17 @@ class Report:
 
     def add_slowest(self, tests: Iterable[tuple[float, str]], where: str) -> None:
         """Tests of one run of pytest with their seconds."""
-        self._slowest += [(seconds, f"{test} ({where})") for seconds, test in tests]
+        self._slowest += [(seconds, test, where) for seconds, test in tests]
 
     def lines(self, *, limited: bool) -> list[str]:
         """``limited``: this was the whole first tier, which has a limit."""
         slowest = sorted(self._slowest, reverse=True)[:SLOWEST]
+        several = len({where for _, _, where in slowest}) > 1
         phases = [f"  {took:6.1f} s from {began:.0f} s on: {title}" for title, began, took in self._phases]
         took = time.monotonic() - self._began
         return [
             *([f"the {len(slowest)} slowest tests, with the fixtures that they were the first to use:"] if slowest else []),
-            *(f"  {seconds:6.1f} s {test}" for seconds, test in slowest),
+            *(f"  {seconds:6.1f} s {test}" + (f" ({where})" if several else "") for seconds, test, where in slowest),
             "phases:",
             *phases,
             f"done in {took:.0f} s, with {_cpu_seconds():.0f} s of CPU",
