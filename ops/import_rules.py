@@ -50,6 +50,7 @@ _WRITERS = {
     "tenancy": ("agent_listings",),
     "terminals": ("changing", "creating", "disposing", "ending"),
     "turns": ("between_steps", "calls", "finishing", "queue", "reopening", "starting", "stopping"),
+    "workspaces": ("watches",),
 }
 TRANSACTIONS = frozenset(f"sessions_app/core/{layer}/{name}.py" for layer, names in _WRITERS.items() for name in names)
 """The modules that open `journal.transaction` or call `journal.append_for_each`. Such a transaction holds its tenant's counter

@@ -27,7 +27,7 @@ class Channel:
 
     ``key``: the journal's key for its events (core.base.journal_keys). Several channels may have the same key. ``kind``: the
     version's own name for what it is. ``agent``: the session's; "" for the root and terminals. ``session``: its session's URI in
-    states and actions, in versions where that may differ from the channel's.
+    states and actions, in versions where that may differ from the channel's. ``watch``: of files, the id of that watch.
     """
 
     key: int
@@ -35,6 +35,7 @@ class Channel:
     kind: str
     agent: str = field(default="", compare=False)
     session: str = ""
+    watch: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,12 @@ def matcher(pattern: str) -> Callable[[Path], bool]:
     """A test of paths. A pattern without a slash matches names at any depth. The time for a path has a small bound."""
     if not pattern or len(pattern) > MOST_CHARACTERS:
         raise BadPattern(f"a glob pattern has 1 to {MOST_CHARACTERS:,} characters; this one has {len(pattern):,}")
-    patterns = [_names(one) for one in _alternatives(pattern)]
+    patterns = [_names(one) for one in alternatives(pattern)]
     return lambda path: any(_matches(names, path) for names in patterns)
 
 
-def _alternatives(pattern: str) -> list[str]:
+def alternatives(pattern: str) -> list[str]:
+    """The patterns without braces that this one stands for."""
     found, done = [pattern], []
     while found:
         one = found.pop()

@@ -51,6 +51,10 @@ class Tree:
         self._resolver = resolver or usual()
         self._guard = guard
 
+    def guarded(self, guard: Guard | None) -> Tree:
+        """The same tree with another guard."""
+        return Tree(self.directory, owner=self.owner, ledger=self.ledger, resolver=self._resolver, guard=guard)
+
     @property
     def contents(self) -> pathlib.Path:
         """The directory that sandboxes mount."""

@@ -168,6 +168,20 @@ class Client:
         await self.request("subscribe", self.version.of(uri))
         return self.mirrors[uri].confirmed
 
+    async def watch(self, uri: str, **params: Any) -> str:
+        """Watch a file or directory, in versions that have watches; the channel of its news, to which this subscribes.
+
+        ``params``: ``recursive``, ``includes``, ``excludes``. After ``reconnect`` watches are gone.
+        """
+        channel: str = (await self.request("createResourceWatch", {**self.version.of_root, "uri": uri, **params}))["channel"]
+        await self.subscribe(channel)
+        return channel
+
+    def news(self, channel: str) -> list[tuple[str, str]]:
+        """What this watch has reported until now: URIs, each with ``added``, ``updated`` or ``deleted``."""
+        of_watch = [each["action"]["changes"]["items"] for each in self.seen if self.version.channel_of(each) == channel]
+        return [(item["uri"], item["type"]) for items in of_watch for item in items]
+
     async def unsubscribe(self, uri: str) -> None:
         self.mirrors.pop(uri, None)
         await self.notify("unsubscribe", self.version.of(uri))

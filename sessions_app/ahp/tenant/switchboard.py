@@ -31,6 +31,7 @@ from sessions_app.core.log import feed
 from sessions_app.core.log.feed import TenantFollower
 from sessions_app.core.log.journal.types import Event
 from sessions_app.core.tenancy import agent_listings
+from sessions_app.core.workspaces.watches import Watches
 
 if TYPE_CHECKING:
     from sessions_app.ahp.transport.connection import Connection
@@ -68,6 +69,7 @@ class Switchboard:
         self._order = itertools.count()
         self._notifications = Notifications(tenant, self._versions, self._notify, self._fail)
         self._counts: dict[Sight, SessionCount] = {}
+        self.watches = Watches(tenant, self._fail)
         self._stack = AsyncExitStack()
         self.unsent = Unsent(self._reserve, partial(ANSWERS.give_back, tenant), self._make_room)
 
@@ -76,11 +78,17 @@ class Switchboard:
         await database.run_for(self.tenant, agent_listings.show, self.tenant)
         await self._stack.enter_async_context(feed.follow_tenant(self.tenant, self._follower))
         self._stack.callback(self._notifications.close)
+        self._stack.callback(self.watches.close)
 
     async def close(self) -> None:
         await self._stack.aclose()
 
     # --- connections ---
+
+    @property
+    def position(self) -> int:
+        """The number up to which events have been delivered."""
+        return self._follower.position
 
     @property
     def connections(self) -> Sequence[Connection]:
@@ -100,6 +108,7 @@ class Switchboard:
         self._connections.pop(connection.id, None)
         for channel in list(connection.subscriptions):
             self.unsubscribe(channel, connection)
+        self.watches.end_of(connection)
         sight = connection.caller.sight
         if sight in self._counts and not any(each.caller.sight == sight for each in self._connections.values()):
             del self._counts[sight]
@@ -113,6 +122,8 @@ class Switchboard:
         subscribers[connection] = None
         self._agents[channel.key] = channel.agent
         connection.subscriptions[channel] = None
+        if channel.watch:
+            self.watches.use(channel.watch)
         return True
 
     def unsubscribe(self, channel: Channel, connection: Connection) -> None:
@@ -129,6 +140,8 @@ class Switchboard:
             del versions[connection.version]
         if not versions:
             del self._subscribers[channel.key], self._agents[channel.key]
+        if channel.watch:
+            self.watches.end(channel.watch)
 
     def _subscriptions(self, key: int) -> list[tuple[Channel, Connection]]:
         """All subscriptions to channels of this session or root."""
@@ -178,6 +191,9 @@ class Switchboard:
                 future.set_result(None)
 
     def _deliver(self, event: Event) -> None:
+        if event.kind == Kind.FILES_CHANGED:
+            self.watches.take(event)
+            return
         if event.session == root_key(self.tenant):
             self._deliver_tenants_own(event)
             return

@@ -86,6 +86,7 @@ class Kind(StrEnum):
     TERMINAL_COMMAND_ENDED = "terminal_command_ended"
     TERMINAL_EXITED = "terminal_exited"
     TERMINAL_DISPOSED = "terminal_disposed"
+    FILES_CHANGED = "files_changed"
     READ_CLEARED = "read_cleared"
     CHAT_ARCHIVED_CHANGED = "chat_archived_changed"
     ATTENTION_OPENED = "attention_opened"
@@ -105,9 +106,10 @@ STREAM_KINDS = frozenset(
         Kind.CALL_ARGUMENTS,
         Kind.TERMINAL_DATA,
         Kind.TERMINAL_INPUT,
+        Kind.FILES_CHANGED,
     }
 )
-"""Sent while a model's or a terminal's output streams: stored without waiting for the disk, kept for a day."""
+"""Sent while a model's or a terminal's output streams, or files change: stored without waiting for the disk, kept for a day."""
 
 TEXT_KINDS = STREAM_KINDS - {Kind.TERMINAL_INPUT}
 """Stream events whose payloads have only texts and small numbers, and no origin: a faster codec keeps them exact."""

@@ -226,6 +226,7 @@ def _delete_batch(deletion: int, model: type[Model], of: dict[str, Any]) -> bool
 def _journal(_deletion: int, tenant: int, _this_round: Round) -> bool:
     """The tenant's own events and its counter, at the very end: what appends needs it."""
     journal.forget_session(journal_keys.of_tenant(tenant))
+    journal.forget_session(journal_keys.of_watches(tenant))
     with connection.cursor() as cursor:
         cursor.execute("delete from journal_gap where tenant_id = %s", [tenant])
         cursor.execute("delete from tenant_counter where tenant_id = %s", [tenant])

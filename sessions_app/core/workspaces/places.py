@@ -67,6 +67,11 @@ def directory_of(tenant: int, public_id: str) -> pathlib.Path:
     return base() / str(tenant) / public_id
 
 
+def are_there() -> bool:
+    """Whether this server has workspaces."""
+    return settings.AGENTHOST_WORKSPACES_DIR is not None
+
+
 def base() -> pathlib.Path:
     """The directory of all workspaces. WorkspacesOff if there is none."""
     found: pathlib.Path | None = settings.AGENTHOST_WORKSPACES_DIR
@@ -103,7 +108,7 @@ def find(caller: Caller, uri: str, member: str = "uri") -> Place:
 
 def default_directory(caller: Caller) -> str | None:
     """The URI of the tenant's default workspace, for callers that may use it."""
-    if settings.AGENTHOST_WORKSPACES_DIR is None or not caller.sight.is_whole:
+    if not are_there() or not caller.sight.is_whole:
         return None
     return paths.uri_of(DEFAULT)
 

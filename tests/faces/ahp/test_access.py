@@ -13,6 +13,7 @@ import pytest
 from agents_app import registry
 from agents_app.access_rules import AccessRule, Subject
 from sessions_app.ahp.transport.jsonrpc import RPCError
+from tests.e2e.ahp_mirror import mirroring
 from tests.e2e.ahp_steps import create_session, start_action
 from tests.e2e.ahp_watcher import Watcher
 from tests.faces.ahp.test_workspaces import ROOT, get, names, opened, put, tree
@@ -259,3 +260,24 @@ async def test_clients_start_no_shell_where_a_rule_restricts_their_files(
     await refused(alice, "createTerminal", terminal="term:/1", claim=claim)
     rules(*RULES, AccessRule(("**",), "allow", ("run",), ("client",)))
     assert await alice.request("createTerminal", {"terminal": "term:/1", "claim": claim}) is None
+
+
+@pytest.mark.rule("V240", "V245", "R335")
+async def test_a_watch_reports_what_its_client_may_read(
+    alice: Watcher, host: str, workspaces: Path, sample: SampleTenants
+) -> None:
+    folder = await tree(workspaces, ROOT)
+    async with mirroring(host, sample.alice.key, "new") as client:
+        with pytest.raises(RPCError) as failed:
+            await client.watch(f"{ROOT}/secret")
+        assert (failed.value.code, failed.value.data) == (-32009, None)
+        with pytest.raises(RPCError) as failed:
+            await client.watch(f"{ROOT}/asked")
+        wanted = {"channel": "ahp-root://", "uri": f"{ROOT}/asked", "read": True}
+        assert (failed.value.code, failed.value.data) == (-32009, {"request": wanted})
+        await client.request("resourceRequest", wanted)
+        asked, all_ = await client.watch(f"{ROOT}/asked"), await client.watch(ROOT, recursive=True)
+        for name in ("secret/new", "more/.env", ".env", "asked/new"):
+            (folder / name).write_text("new")
+        await client.until(lambda: client.news(all_) and client.news(asked))
+        assert client.news(all_) == client.news(asked) == [(f"{ROOT}/asked/new", "added")]

@@ -466,6 +466,7 @@ async def test_what_is_left_out_gets_its_error(
         params = {"uri": uri, "source": uri, "destination": f"{uri}b", "data": "", "encoding": "utf-8"}
         for what in ("Read", "Write", "List", "Copy", "Move", "Delete", "Request", "Resolve", "Mkdir"):
             assert await client.code_of(f"resource{what}", channel=ROOT, **params) == -32601, what
+        assert await client.code_of("createResourceWatch", channel=ROOT, uri=uri) == -32601
         for channel in ("ahp-terminal:/a", "ahp-resource-watch:/a", "ahp-changeset:/a", "ahp-automations://", "ahp-otlp:a"):
             assert await client.code_of("subscribe", channel=channel) == -32008, channel
         for method in ("listSessions", "resolveSessionConfig", "ping"):

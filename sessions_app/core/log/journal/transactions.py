@@ -224,6 +224,11 @@ def create_tail(session_id: int) -> None:
     raw_sql.execute([new_tail(session_id)])
 
 
+def create_tail_if_missing(session_id: int) -> None:
+    statement = new_tail(session_id)
+    raw_sql.execute([Statement(f"{statement.sql} on conflict do nothing", statement.params)])
+
+
 def lock_counter(tenant_id: int, *, waiting: bool = True) -> None:
     """Lock the tenant's counter in the open transaction: until its end nothing is appended for the tenant.
 

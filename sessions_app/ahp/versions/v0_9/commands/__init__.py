@@ -1,7 +1,8 @@
 """The commands of AHP 0.9 and 1.0 that this host serves; each parses its params and makes one core call.
 
 ``handshake`` initialize, reconnect · ``channels`` subscribe, unsubscribe · ``sessions`` create, dispose, list · ``chats`` create,
-dispose, move, turns, completions · ``files`` in workspaces · ``terminals`` create, dispose. Settings and tokens are those of 0.1.
+dispose, move, turns, completions · ``files`` in workspaces, and their ``watches`` · ``terminals`` create, dispose. Settings and
+tokens are those of 0.1.
 """
 
 from collections.abc import Mapping
@@ -10,10 +11,11 @@ from functools import partial
 from sessions_app.ahp.version import Command
 from sessions_app.ahp.versions.v0_1.commands import configuration
 from sessions_app.ahp.versions.v0_1.commands.handshake import ping
-from sessions_app.ahp.versions.v0_9.commands import channels, chats, files, handshake, sessions, terminals
+from sessions_app.ahp.versions.v0_9.commands import channels, chats, files, handshake, sessions, terminals, watches
 from sessions_app.ahp.versions.v0_9.face import Face
 from sessions_app.ahp.versions.v0_9.wire.commands import COMMANDS as WIRE_0_9
 from sessions_app.ahp.versions.v1_0.wire.commands import COMMANDS as WIRE_1_0
+from sessions_app.core.workspaces import places
 
 
 def commands(face: Face) -> Mapping[str, Command]:
@@ -41,16 +43,22 @@ def commands(face: Face) -> Mapping[str, Command]:
         "sessionConfigCompletions": Command(wire["sessionConfigCompletions"].params, configuration.values),
     }
     served |= {
+        # Contents of sessions are read without workspaces too.
         "resourceRead": Command(wire["resourceRead"].params, files.read),
-        "resourceWrite": Command(wire["resourceWrite"].params, files.write, needs_write=True),
-        "resourceList": Command(wire["resourceList"].params, files.list_entries),
-        "resourceCopy": Command(wire["resourceCopy"].params, files.copy, needs_write=True),
-        "resourceMove": Command(wire["resourceMove"].params, files.move, needs_write=True),
-        "resourceDelete": Command(wire["resourceDelete"].params, files.delete, needs_write=True),
-        "resourceRequest": Command(wire["resourceRequest"].params, files.request),
         "resourceResolve": Command(wire["resourceResolve"].params, files.resolve),
-        "resourceMkdir": Command(wire["resourceMkdir"].params, files.make_directory, needs_write=True),
+        "resourceRequest": Command(wire["resourceRequest"].params, files.request),
+        "resourceList": Command(wire["resourceList"].params, files.list_entries, is_served=places.are_there),
+        "createResourceWatch": Command(wire["createResourceWatch"].params, watches.create, is_served=places.are_there),
     }
+    changing = {
+        "resourceWrite": files.write,
+        "resourceCopy": files.copy,
+        "resourceMove": files.move,
+        "resourceDelete": files.delete,
+        "resourceMkdir": files.make_directory,
+    }
+    for method, answer in changing.items():
+        served[method] = Command(wire[method].params, answer, needs_write=True, is_served=places.are_there)
     if face.family != "0.9":
         served["moveChat"] = Command(wire["moveChat"].params, chats.move, needs_write=True)
     return served

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from sessions_app.ahp.tenant import subscribing
 from sessions_app.ahp.version import PositionedResult
 from sessions_app.ahp.versions.v0_9 import errors, spelling
+from sessions_app.ahp.versions.v0_9.commands import watches
 from sessions_app.core.base.errors import SessionNotFound, TerminalNotFound
 from sessions_app.core.sessions import connections
 from sessions_app.core.tenancy import agents
@@ -23,6 +24,8 @@ async def subscribe(connection: Connection, params: Any) -> PositionedResult:
     """``delivery`` and ``view`` are advice, which this host does not need."""
     uri: str = params["channel"]
     caller = connection.caller
+    if (watched := watches.subscribe(connection, uri)) is not None:
+        return watched
     try:
         resource = await subscribing.find(connection, uri)
         subscribing.require_room_for(connection, resource.channel)

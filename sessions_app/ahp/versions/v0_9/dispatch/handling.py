@@ -33,16 +33,17 @@ from sessions_app.core.terminals import access as terminals
 from sessions_app.models import Terminal
 
 
-def handle(dispatch: Dispatch, channel: str, face: Face) -> None:
+def handle(dispatch: Dispatch, channel: str, face: Face, *, is_watch: bool = False) -> None:
+    """``is_watch``: the channel is a watch of this connection."""
     found: Found | Terminal | None = None
-    if channel != ROOT:
+    if channel != ROOT and not is_watch:
         found = addresses.find(dispatch.caller, channel) or _terminal(dispatch.caller, channel)
         if found is None:
             database.before_error_answer(SessionNotFound())
             return
     dispatched = _dispatched(dispatch, channel, found)
     try:
-        _apply(dispatch, found, dispatched, face)
+        _apply(dispatch, found, dispatched, face, is_watch=is_watch)
     except Exception as error:
         database.before_error_answer(error)
         refused = Refusal(str(error)) if isinstance(error, BadMessage) else error
@@ -54,7 +55,7 @@ def _terminal(caller: Caller, uri: str) -> Terminal | None:
     return terminals.find_all(caller, [uri]).get(uri) or terminals.find_kept(caller, [uri]).get(uri)
 
 
-def _apply(dispatch: Dispatch, found: Found | Terminal | None, dispatched: Dispatched, face: Face) -> None:
+def _apply(dispatch: Dispatch, found: Found | Terminal | None, dispatched: Dispatched, face: Face, *, is_watch: bool) -> None:
     dispatch.caller.require(WRITE)
     wire: ModuleType = envelopes_0_9 if face.family == "0.9" else envelopes_1_0
     type_ = dispatch.action["type"]
@@ -62,7 +63,7 @@ def _apply(dispatch: Dispatch, found: Found | Terminal | None, dispatched: Dispa
         raise Refusal("unknown type of action")
     if type_ not in wire.FROM_CLIENTS:
         raise Refusal("only the host may dispatch actions of this type")
-    kind = "root" if found is None else "terminal" if isinstance(found, Terminal) else found.kind
+    kind = "terminal" if isinstance(found, Terminal) else found.kind if found is not None else "watch" if is_watch else "root"
     renames_chat = bool(face.dialect) and kind == "chat" and type_ == "session/titleChanged"
     if type_.partition("/")[0] != kind and not renames_chat:
         raise Refusal(f"this channel is a {kind}, which takes no actions of this type")

@@ -38,6 +38,7 @@ from sessions_app.ahp.versions.v0_9.wire.chat_actions import (
     ChatWorkingDirectoryRemovedAction,
     ChatWorkingDirectorySetAction,
 )
+from sessions_app.ahp.versions.v0_9.wire.files import ResourceWatchChangedAction
 from sessions_app.ahp.versions.v0_9.wire.session_actions import (
     SessionActiveClientRemovedAction,
     SessionActiveClientSetAction,
@@ -186,6 +187,7 @@ StateAction = (
     | RootAgentsChangedAction
     | RootConfigChangedAction
     | RootTerminalsChangedAction
+    | ResourceWatchChangedAction
     | SessionActiveClientRemovedAction
     | SessionActiveClientSetAction
     | SessionActivityChangedAction

@@ -49,7 +49,6 @@ TYPES: Mapping[str, tuple[Any, ...]] = by_type(StateAction)
 
 OF_CHANNELS_NOT_SERVED = frozenset(
     {
-        "resourceWatch/changed",
         *(
             f"changeset/{name}"
             for name in (

@@ -92,6 +92,42 @@ class ResourceMkdirResult(TypedDict):
     pass
 
 
+class Patterns(TypedDict):
+    items: list[str]
+
+
+class CreateResourceWatchParams(OfRoot):
+    uri: URI
+    recursive: NotRequired[bool]
+    includes: NotRequired[Patterns]
+    excludes: NotRequired[Patterns]
+
+
+class CreateResourceWatchResult(TypedDict):
+    channel: URI
+
+
+class ResourceWatchState(TypedDict):
+    root: URI
+    recursive: bool
+    includes: NotRequired[Patterns]
+    excludes: NotRequired[Patterns]
+
+
+class ResourceChange(TypedDict):
+    uri: URI
+    type: Literal["added", "updated", "deleted"]
+
+
+class ResourceChanges(TypedDict):
+    items: list[ResourceChange]
+
+
+class ResourceWatchChangedAction(TypedDict):
+    type: Literal["resourceWatch/changed"]
+    changes: ResourceChanges
+
+
 def _command(params: Any, result: Any) -> Command:
     return Command(Shape(params), Shape(result))
 
@@ -105,5 +141,6 @@ COMMANDS: Mapping[str, Command] = {
     "resourceDelete": _command(ResourceDeleteParams, ResourceDeleteResult),
     "resourceRequest": _command(ResourceRequestParams, ResourceRequestResult),
     "resourceResolve": _command(ResourceResolveParams, ResourceResolveResult),
+    "createResourceWatch": _command(CreateResourceWatchParams, CreateResourceWatchResult),
     "resourceMkdir": _command(ResourceMkdirParams, ResourceMkdirResult),
 }

@@ -11,6 +11,7 @@ from sessions_app.ahp.versions.v0_9.wire.chat import ChangesSummary, ChatState, 
 from sessions_app.ahp.versions.v0_9.wire.config import ConfigSchema, RootConfigState, SessionConfigState
 from sessions_app.ahp.versions.v0_9.wire.customizations import ClientPluginCustomization, Customization
 from sessions_app.ahp.versions.v0_9.wire.enumerations import SessionLifecycle
+from sessions_app.ahp.versions.v0_9.wire.files import ResourceWatchState
 from sessions_app.ahp.versions.v0_9.wire.messages import ErrorInfo
 from sessions_app.ahp.versions.v0_9.wire.questions import ChatInputRequest
 from sessions_app.ahp.versions.v0_9.wire.resources import ProtectedResourceMetadata
@@ -158,5 +159,5 @@ class SessionSummary(SessionMetadata):
 
 class Snapshot(TypedDict):
     resource: URI
-    state: RootState | SessionState | ChatState | TerminalState
+    state: RootState | SessionState | ChatState | TerminalState | ResourceWatchState
     fromSeq: int
