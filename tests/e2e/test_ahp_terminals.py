@@ -8,16 +8,20 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from sessions_app.ahp.client.client import Client
 from sessions_app.ahp.transport.jsonrpc import RPCError
 from sessions_app.ahp.versions.v0_1.wire.state import ROOT
 from tests.e2e import server as servers
+from tests.e2e.ahp_mirror import V0_9, mirroring
 from tests.e2e.ahp_terminals import create_terminal, has_exited, listed, screen_of, shows, type_into
-from tests.e2e.ahp_watcher import watching
+from tests.e2e.ahp_watcher import url_of, watching
 from tests.e2e.client import user
 from tests.e2e.server import Server
 from tests.fakes.model_server import ModelServer
@@ -106,13 +110,69 @@ async def test_a_terminal_from_its_start_to_its_end(server: Server) -> None:
         await other.until(lambda: uri not in listed(other))
 
 
+@pytest.mark.rule("V1", "V54", "V56", "V230", "V231", "V300", "R386")
+async def test_clients_of_three_versions_use_a_terminal_through_any_process(server: Server) -> None:
+    await until_available(server)
+    uri, key, last = "ahp-terminal:/shared", server.keys.alice, len(server.webs) - 1
+    async with (
+        mirroring(url_of(server), key, "one") as one,
+        mirroring(url_of(server, last), key, "nine", version=V0_9) as nine,
+        watching(server, key, "old", index=last) as old,
+    ):
+        await create_terminal(nine, uri)
+        everyone: list[Client] = [one, nine, old]
+        for client in everyone:
+            await client.subscribe(uri)
+        for number, client in enumerate(everyone):
+            await type_into(client, uri, f"echo by-$(({number} + 10))\n")
+            for other in everyone:
+                await shows(other, uri, f"by-{number + 10}\r\n")
+        # A process dies with the connections of two of them; the program goes on, if it was not a part of that process.
+        if server.shape == "production":
+            server.webs[last].kill()
+            await type_into(one, uri, "echo meanwhile-$((1))\n")
+            await shows(one, uri, "meanwhile-1\r\n")
+            server.restore()
+            for client in everyone[1:]:
+                await client.ended()
+                assert await client.reconnect() == "replay"
+                await shows(client, uri, "meanwhile-1\r\n")
+        await type_into(old, uri, "exit 6\n")
+        for client in everyone:
+            await client.until(partial(has_exited, client, uri))
+        ended = {"status": "exited", "exitCode": 6}
+        for newer in (one, nine):
+            await newer.until(partial(_is_listed_with, newer, uri, ended))
+            assert newer.state(uri)["lifecycle"] == ended
+            await newer.check(uri)
+            await newer.check(newer.version.root)
+        await old.check(uri)
+        await old.check(ROOT)
+        assert screen_of(one, uri) == screen_of(nine, uri) == screen_of(old, uri)
+        await one.request("disposeTerminal", {"channel": uri})
+        for client in everyone:
+            await client.until(partial(_is_gone, client, uri))
+
+
+def _is_listed_with(client: Client, uri: str, lifecycle: dict[str, Any]) -> bool:
+    return bool(listed(client)[uri]["lifecycle"] == lifecycle)
+
+
+def _is_gone(client: Client, uri: str) -> bool:
+    return uri not in listed(client)
+
+
 @pytest.mark.slow
-@pytest.mark.rule("R308", "R384")
+@pytest.mark.rule("R308", "R384", "V231")
 async def test_a_killed_service_ends_its_terminals_without_a_code(server: Server) -> None:
     await until_available(server)
     uri = "term:/killed"
-    async with watching(server, server.keys.alice, "me") as client:
+    async with (
+        watching(server, server.keys.alice, "me") as client,
+        mirroring(url_of(server), server.keys.alice, "newer") as newer,
+    ):
         await create_terminal(client, uri)
+        await newer.subscribe(uri)
         await type_into(client, uri, f"echo up$((1)); exec -a {MARK} sleep 1000\n")
         await shows(client, uri, "up1")
         await until_programs(1)
@@ -123,12 +183,17 @@ async def test_a_killed_service_ends_its_terminals_without_a_code(server: Server
             await client.ended()
             server.restore()
             await client.reconnect()
+            await newer.ended()
+            await newer.reconnect()
         # Its lease is five seconds; then a worker finds it.
         await shows(client, uri, "has ended", 60)
         await client.until(lambda: has_exited(client, uri))
         assert "exitCode" not in listed(client)[uri]
+        await newer.until(partial(_is_listed_with, newer, uri, {"status": "exited"}))
+        assert newer.state(uri)["lifecycle"] == {"status": "exited"}
         await until_programs(0)
         await client.check(uri)
+        await newer.check(uri)
         if server.shape == "production":
             with pytest.raises(RPCError, match="no terminal service is running"):
                 await client.request("createTerminal", {"terminal": "term:/none", "claim": {"kind": "client", "clientId": "me"}})

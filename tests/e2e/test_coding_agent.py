@@ -16,9 +16,10 @@ import pytest
 
 from sessions_app.ahp.versions.v0_1.wire.state import ROOT as HOST
 from tests.e2e import server as servers
+from tests.e2e.ahp_mirror import V0_9, chat_uri, mirroring
 from tests.e2e.ahp_steps import call_action, call_of, create_session, start_turn, wait_for_call, wait_for_end
-from tests.e2e.ahp_terminals import listed, shows, type_into
-from tests.e2e.ahp_watcher import Watcher, watching
+from tests.e2e.ahp_terminals import listed, screen_of, shows, type_into
+from tests.e2e.ahp_watcher import Watcher, url_of, watching
 from tests.e2e.client import Client, Outcome, grant, user
 from tests.e2e.server import Server
 from tests.e2e.test_ahp_terminals import MARK, until_available, until_programs
@@ -83,7 +84,7 @@ async def exit_code(client: Watcher, terminal: str) -> Any:
     return await client.until(lambda: listed(client)[terminal].get("exitCode"))
 
 
-@pytest.mark.rule("R172", "R305", "R314")
+@pytest.mark.rule("R172", "R305", "R314", "V167", "V233")
 async def test_an_application_lets_the_agent_fix_a_test_while_two_clients_watch(server: Server, model: ModelServer) -> None:
     application = Client(server.origin(), server.keys.alice)
     names = ("list_files", "search_files", "read_file", "edit_file", "run_command")
@@ -125,7 +126,33 @@ async def test_an_application_lets_the_agent_fix_a_test_while_two_clients_watch(
             await client.check(HOST)
         assert one.state(uri)["turns"] == two.state(uri)["turns"]
         assert [each["after"]["uri"] for each in one.state(uri)["summary"]["diffs"]] == [f"file:///sessions/{session}/report.py"]
+    await newer_clients_read_how_the_commands_ended(server, f"ahp-session:/{session}")
     application.close()
+
+
+async def newer_clients_read_how_the_commands_ended(server: Server, uri: str) -> None:
+    async with (
+        mirroring(url_of(server), server.keys.alice, "newer") as newer,
+        mirroring(url_of(server), server.keys.alice, "nine", version=V0_9) as nine,
+    ):
+        for client in (newer, nine):
+            turns = (await client.subscribe(chat_uri(uri)))["turns"]
+            blocks = [
+                block
+                for turn in turns
+                for part in turn["responseParts"]
+                for block in part.get("toolCall", {}).get("content", [])
+                if block["type"] == "terminal"
+            ]
+            assert [(each["title"], each["result"]["exitCode"]) for each in blocks] == [(TESTS, 1), (TESTS, 0)]
+            assert "FAILED (failures=1, errors=1)" in blocks[0]["result"]["preview"]
+            for block in blocks:
+                state = await client.subscribe(block["resource"])
+                assert state["lifecycle"] == {"status": "exited", "exitCode": block["result"]["exitCode"]}
+                assert (state["claim"]["session"], state["claim"]["chat"]) == (uri, chat_uri(uri))
+                last = block["result"]["preview"].splitlines()[-1]
+                assert last in screen_of(client, block["resource"])
+            assert listed(client) == {}
 
 
 @pytest.mark.rule("R306", "R314", "R172")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import logging
 import secrets
 import socket
@@ -55,6 +56,7 @@ class Service:
         self._writer: journal.Writer | None = None
         self._rates = Rates(settings.AGENTHOST_TERMINAL_BYTES_PER_SECOND)
         self._requested = asyncio.Event()
+        self._claiming = asyncio.Lock()
         self._fault = ""
         self._checked_at = float("-inf")
         self._held_until = float("-inf")
@@ -132,6 +134,10 @@ class Service:
         await process_loop.release()
 
     async def _wind_down(self) -> None:
+        # What is being claimed now is wound down too; after that nothing is claimed any more.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_STOP_PATIENCE), self._claiming:
+                pass
         for live, _ in self._live.values():
             live.kill(STOPPED)
         tasks = [task for _, task in self._live.values()]
@@ -188,6 +194,10 @@ class Service:
             await claiming.attempt()
 
     async def _claim(self) -> None:
+        async with self._claiming:
+            await self._claim_free()
+
+    async def _claim_free(self) -> None:
         slots: int = settings.AGENTHOST_TERMINAL_CONCURRENCY
         free = slots - len(self._live)
         if self._fault or self._stopping.is_set() or free <= 0 or time.monotonic() >= self._held_until:
