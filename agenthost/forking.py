@@ -37,6 +37,11 @@ def is_child() -> bool:
     return _number is not None
 
 
+def number() -> int:
+    """This process's number among its siblings, from 1; 0: it has none."""
+    return _number or 0
+
+
 def is_restart() -> bool:
     """Whether this process is a parent that loads the code again, while children run."""
     return supervisor.resumed is not None

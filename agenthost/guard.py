@@ -24,6 +24,7 @@ from django.http.request import split_domain_port, validate_host
 from agenthost import cors
 from agenthost.cors import Headers
 from agenthost.edge import bodies, proxies
+from agenthost.metrics import requests as metrics_of_requests
 from agenthost.observability import log_cheaply
 from sessions_app.aap import problems
 from sessions_app.aap.problems import Problem
@@ -126,6 +127,7 @@ class Guard:
         finally:
             body.release()
             if scope["path"] not in HEALTH_PATHS:
+                metrics_of_requests.answered(scope["path"], answer.status, answer.answered_at - started)
                 # Without the query string, which may contain a token.
                 milliseconds = (time.monotonic() - started) * 1000
                 log_cheaply(access_log, "%s %s %d %.0f ms", scope["method"], scope["path"], answer.status, milliseconds)
@@ -248,12 +250,12 @@ class _Answer:
         self._send, self._headers, self._method, self._on_start = send, headers, method, on_start
         # The application's own Vary is kept as well; of other headers only ours.
         self._names = {name for name, _value in headers} - {b"vary"}
-        self.status = 0
+        self.status, self.answered_at = 0, 0.0
         """0 until the response has started."""
 
     def __call__(self, message: Message) -> Awaitable[None]:
         if message["type"] == "http.response.start":
-            self.status = message["status"]
+            self.status, self.answered_at = message["status"], time.monotonic()
             self._on_start()
             own = [(name, value) for name, value in message.get("headers", ()) if bytes(name).lower() not in self._names]
             message = {**message, "headers": [*own, *self._headers]}

@@ -46,6 +46,7 @@ def load(role: str) -> None:
 
 def _load(role: str) -> None:
     import django
+    from django.conf import settings
 
     django.setup()
     _run_system_checks()
@@ -65,6 +66,17 @@ def _load(role: str) -> None:
         import sessions_app.core.terminals.service  # noqa: F401
     if role == "beat":
         from agenthost import beat  # noqa: F401
+    if settings.AGENTHOST_METRICS_PORT:
+        import agenthost.metrics.server  # noqa: F401
+
+
+def _serve_metrics() -> None:
+    from django.conf import settings
+
+    if settings.AGENTHOST_METRICS_PORT:
+        from agenthost.metrics import server
+
+        server.start(settings.AGENTHOST_ROLE)
 
 
 def web(count: int) -> int:
@@ -80,6 +92,7 @@ def web(count: int) -> int:
         if not forking.is_child():
             startup_checks.check()
         memory.freeze()
+        _serve_metrics()
         Reloader(watches=False, role="web").start()
         web_server.serve(listener, settings.AGENTHOST_DRAIN_SECONDS)
 
@@ -97,6 +110,7 @@ def worker(count: int) -> int:
         stop = _stop_event()
         if not forking.is_child():
             startup_checks.check()
+        _serve_metrics()
         registry.look_ahead()
         Reloader(watches=False, role="worker").start()
         services = worker_services.WorkerServices()
@@ -112,6 +126,7 @@ def beat() -> None:
     from agenthost.beat import Beat
 
     stop = _stop_event()
+    _serve_metrics()
     service = Beat(apart=True)
     service.start()
     log.info("beat is ready")
@@ -129,6 +144,7 @@ def terminals() -> None:
         raise ImproperlyConfigured("AGENTHOST_TERMINALS: must be on in all processes for the role terminals.")
     stop = _stop_event()
     startup_checks.check()
+    _serve_metrics()
     service = Service(on_renewed=partial(role_health.write, settings.AGENTHOST_VAR_DIR))
     service.start()
     stop.wait()
@@ -153,6 +169,7 @@ def embedded() -> None:
     from sessions_app.core.terminals.service import Service
 
     listener = web_server.listen()
+    _serve_metrics()
     locked = data_directory.lock(settings.AGENTHOST_VAR_DIR, listener.getsockname()[1])
     call_command("migrate", interactive=False, verbosity=0)
     services = WorkerServices()

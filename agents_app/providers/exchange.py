@@ -12,6 +12,7 @@ import logging
 import math
 import random
 import re
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -23,6 +24,7 @@ import aiohttp
 import orjson
 from yarl import URL
 
+from agents_app import metrics
 from agents_app.errors import Answered, ProviderError, ProviderFault
 from agents_app.providers import connections
 from agents_app.providers.live_reading import LiveReading
@@ -109,22 +111,52 @@ async def stream(request: ModelRequest, make: Callable[[], Call]) -> AsyncGenera
     attempt = 0
     while True:
         answer = _attempt(request, call, attempt)
+        measured = _Measured(_host(call, request))
         try:
             async for batch in answer:
+                measured.output()
                 yield _renamed(batch, call.tool_names) if call.tool_names else batch
+            measured.outcome = "ok"
             return
         except _Failed as failed:
-            error = _masked(failed.error, request, attempts=attempt + 1, host=_host(call, request))
+            measured.failed(failed.error)
+            error = _masked(failed.error, request, attempts=attempt + 1, host=measured.host)
             if failed.wait is None or attempt >= request.limits.retries:
                 raise error from None
             logger.info("%s: attempt %d: %s; again in %.2f s", call.vendor, attempt + 1, error, failed.wait)
             wait = failed.wait
         except ProviderError as error:
-            raise _masked(error, request, attempts=attempt + 1, after_output=True, host=_host(call, request)) from None
+            measured.failed(error)
+            raise _masked(error, request, attempts=attempt + 1, after_output=True, host=measured.host) from None
         finally:
             await answer.aclose()
+            measured.end()
         await asyncio.sleep(wait)
         attempt += 1
+        metrics.PROVIDER_RETRIES.labels(metrics.host(measured.host)).inc()
+
+
+class _Measured:
+    """What the metrics have of one request."""
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        self.outcome = "cancelled"
+        """The stream was closed before its end, unless it is set."""
+        self._began: float | None = time.monotonic()
+
+    def output(self) -> None:
+        if self._began is not None:
+            metrics.PROVIDER_FIRST_OUTPUT.labels(metrics.host(self.host)).observe(time.monotonic() - self._began)
+            self._began = None
+
+    def failed(self, error: ProviderError) -> None:
+        self.outcome = error.fault
+        if error.answered.status is not None:
+            metrics.PROVIDER_STATUSES.labels(metrics.host(self.host), str(error.answered.status)).inc()
+
+    def end(self) -> None:
+        metrics.PROVIDER_REQUESTS.labels(metrics.host(self.host), self.outcome).inc()
 
 
 def address(base_url: str, path: str, **query: str) -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
-from agents_app import exact_json
+from agents_app import exact_json, metrics
 from agents_app.compaction import TooLong
 from agents_app.errors import ProviderError, ProviderFault, ToolFailed
 from agents_app.runtime import opaque
@@ -236,7 +236,8 @@ async def _run_tool(plan: Plan, host: Host, call: Call) -> None:
         arguments = exact_json.loads_plain(call.arguments.strip() or "{}")
         if plan.access is not None:
             await plan.access.admit(call.name, arguments, permitted=call.permitted)
-        content = storable_value(await plan.tools.run(call.name, arguments, partial(host.ask, call)))
+        with metrics.tool_call(call.name):
+            content = storable_value(await plan.tools.run(call.name, arguments, partial(host.ask, call)))
     except ToolFailed as error:
         content, failed = FAILED + storable(error.reason), True
     size = len(exact_json.dumps(content).encode())

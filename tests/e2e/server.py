@@ -214,6 +214,16 @@ class Server:
             assert time.monotonic() < until, f"not ready within {timeout} s:\n{self.log_text()[-4000:]}"
             time.sleep(0.05)
 
+    def wait_metrics(self, port: int, timeout: float = START_SECONDS) -> None:
+        """Wait until a process serves its metrics at this port."""
+        until = time.monotonic() + timeout
+        while True:
+            with contextlib.suppress(httpx.TransportError):
+                if httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=20, trust_env=False).status_code == 200:
+                    return
+            assert time.monotonic() < until, f"no metrics within {timeout} s:\n{self.log_text()[-4000:]}"
+            time.sleep(0.05)
+
     def restore(self, *, workers: int = 1) -> None:
         """Start the processes that a test has ended."""
         for index, web in enumerate(self.webs):

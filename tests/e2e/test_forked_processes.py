@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +18,7 @@ from typing import Any
 import httpx
 import pytest
 
+from ops.services import free_port
 from tests.e2e import server as servers
 from tests.e2e.client import user
 from tests.e2e.server import Process, Server
@@ -73,6 +77,29 @@ def has_ended(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in ("Z", "X")
     except (FileNotFoundError, ProcessLookupError):
         return True
+
+
+def test_each_process_serves_its_metrics_at_the_next_port(tmp_path: Path, _model_server: ModelServer) -> None:
+    first = free_port_with_next()
+    environment = {"AGENTHOST_METRICS_PORT": str(first)}
+    with servers.running(
+        "production", tmp_path / "metrics", _model_server.url, forked=2, workers=0, environment=environment
+    ) as server:
+        found = set()
+        for port in (first, first + 1):
+            server.wait_metrics(port)
+            text = httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).text
+            assert 'agenthost_process_info{role="web"} 1.0' in text
+            found.add(re.findall(r"process_start_time_seconds (\S+)", text)[0])
+        assert len(found) == 2
+
+
+def free_port_with_next() -> int:
+    while True:
+        port = free_port()
+        with contextlib.suppress(OSError), socket.socket() as following:
+            following.bind(("127.0.0.1", port + 1))
+            return port
 
 
 def test_all_processes_serve_turns_under_their_own_names(server: Server, model: ModelServer) -> None:

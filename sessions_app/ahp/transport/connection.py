@@ -20,7 +20,7 @@ from sessions_app.ahp.transport.jsonrpc import Invalid, Notification, Request, R
 from sessions_app.ahp.transport.outbox import Outbox
 from sessions_app.ahp.transport.rate_limit import RateLimit
 from sessions_app.ahp.version import EncodedResult, PositionedResult, returning_client
-from sessions_app.core.base import byte_budget, database
+from sessions_app.core.base import byte_budget, database, metrics
 from sessions_app.core.base.caller import WRITE, Caller
 from sessions_app.core.base.errors import InvalidInput
 from sessions_app.core.base.identifiers import new_id
@@ -179,6 +179,7 @@ class Connection:
         """``reserved``: for the answer until it is in the outbox, which counts it from then on."""
         version = self.version
         holding = False
+        outcome = "ok"
         try:
             if not self.is_open:
                 version = await self._version_of(request)
@@ -207,9 +208,13 @@ class Connection:
                 self._put_answer(text, holding=holding)
         except Exception as exception:
             error = error_for(exception, version.errors)
+            outcome = str(error.code)
             if isinstance(request.params, dict) and (subject := version.subject(error.code, request.params)) is not None:
                 error = error.about(subject)
             self._put_answer(jsonrpc.error_response(request.id, error), holding=holding)
+        finally:
+            method = request.method if request.method in version.commands else "unknown"
+            metrics.AHP_REQUESTS.labels(method, outcome).inc()
         if self._close_code_after_answer is not None:
             self.close(self._close_code_after_answer)
 

@@ -14,7 +14,7 @@ from contextvars import copy_context
 from django.conf import settings
 from django.db import Error as DatabaseError
 
-from sessions_app.core.base import database
+from sessions_app.core.base import database, metrics
 from sessions_app.core.base.buckets import Bucket, Buckets
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import NotAuthenticated, NotReady, TooManyWrongKeys
@@ -118,9 +118,11 @@ async def _look_up(raw: str, digest: str, address: str, timeout: float) -> Calle
     try:
         _wrong.before_lookup(digest, address)
     except TooManyWrongKeys:
+        metrics.REFUSALS.labels("wrong_keys").inc()
         await _slow_down()
         raise
     if _lookups >= _MOST_LOOKUPS:
+        metrics.REFUSALS.labels("key_lookups").inc()
         _wrong.give_back(address)
         raise NotReady
     _lookups += 1

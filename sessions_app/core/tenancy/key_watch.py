@@ -14,12 +14,13 @@ import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from weakref import WeakKeyDictionary
 
 from django.conf import settings
 from django.db import Error as DatabaseError
 
-from sessions_app.core.base import database, supervision
+from sessions_app.core.base import database, metrics, supervision
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import NotReady, QuotaExceeded
 from sessions_app.core.base.periodic_tasks import PeriodicTask
@@ -68,6 +69,7 @@ class Slot:
             for level, setting in zip(levels, _LIMITS[quota], strict=True):
                 limit: int = getattr(settings, setting)
                 if _open[level] >= limit:
+                    metrics.REFUSALS.labels(quota).inc()
                     raise QuotaExceeded(quota, limit, _RETRY_AFTER, of_key=level[1] == "key")
             _open.update(levels)
         self._release = weakref.finalize(self, _released.append, levels)
@@ -89,6 +91,17 @@ def _free_released() -> None:
             _open[level] -= 1
             if not _open[level]:
                 del _open[level]
+
+
+def open_now(quota: Quota) -> int:
+    """How many slots this process has given for streams or connections."""
+    with _open_lock:
+        _free_released()
+        return sum(number for (of, level, _), number in _open.items() if of == quota and level == "tenant")
+
+
+metrics.STREAMS.set_function(partial(open_now, Quota.STREAMS_AT_ONCE))
+metrics.CONNECTIONS.set_function(partial(open_now, Quota.CONNECTIONS_AT_ONCE))
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from django.db import DatabaseError, connection
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from sessions_app.core.base import loop_calls, raw_sql
+from sessions_app.core.base import loop_calls, metrics, raw_sql
 from sessions_app.core.base.caller import Caller, Limits
 from sessions_app.core.base.errors import Fault, InvalidInput, QuotaExceeded
 from sessions_app.core.base.loop_calls import Repeat
@@ -288,7 +288,9 @@ def check(caller: Caller, alone_with: Sequence[str] = (), *, starts_turn: bool =
         elif starts_turn and loop_calls.is_optimistic():
             quota_check.take_rate()
         yield quota_check
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, QuotaExceeded):
+            metrics.REFUSALS.labels(error.quota).inc()
         quota_check.give_back()
         raise
 

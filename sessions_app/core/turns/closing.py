@@ -28,7 +28,10 @@ from sessions_app.models import (
 
 
 def lock_live_turn(session: Session) -> Turn | None:
-    return Turn.objects.select_for_update(no_key=True).filter(session=session, state__in=LIVE_STATES).first()
+    turn = Turn.objects.select_for_update(no_key=True).filter(session=session, state__in=LIVE_STATES).first()
+    if turn is not None:
+        turn.session = session
+    return turn
 
 
 def lock_open_calls(session: Session) -> list[ToolCall]:

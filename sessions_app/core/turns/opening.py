@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
 
-from sessions_app.core.base import raw_sql
+from sessions_app.core.base import metrics, raw_sql
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import TurnAlreadyRunning
 from sessions_app.core.base.events import Happening
@@ -137,6 +137,7 @@ def insert_turn(
         session.pk,
         session.pk,
     )
+    tx.after_commit(metrics.TURNS_STARTED.labels(metrics.agent(session.agent_name)).inc)
     if row is not None:
         tx.last([Statement(_INSERT_AT_END, (row, *values))])
         return row

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from django.db.models.functions import Now
@@ -11,7 +12,7 @@ from django.utils import timezone
 
 from agents_app import exact_json
 from agents_app.runtime.messages import Content
-from sessions_app.core.base import row_ids, times
+from sessions_app.core.base import metrics, row_ids, times
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.content import unstorable
 from sessions_app.core.base.errors import NotPossible, TurnAlreadyRunning
@@ -214,7 +215,7 @@ def begin_locked(
     """
     now = timezone.now()
     if live is not None:
-        _end_waiting(tx, live)
+        _end_waiting(tx, live, session.agent_name)
     began = message.started_at or times.text_of(now)
     turn = insert_turn(
         tx,
@@ -249,7 +250,7 @@ def begin_locked(
     return StartedTurn(turn, turn_id, first)
 
 
-def _end_waiting(tx: journal.Transaction, turn: Turn) -> None:
+def _end_waiting(tx: journal.Transaction, turn: Turn, agent: str) -> None:
     lasted = duration_of(turn, timezone.now())
     Turn.objects.filter(pk=turn.pk).update(state=TurnState.CANCELLED, stop_reason="end_turn", ended_at=Now(), duration_ms=lasted)
     payload = {"turn": turn.public_id, "run": turn.run, "reason": "end_turn", "cause": "replaced", "in_run": False}
@@ -257,3 +258,4 @@ def _end_waiting(tx: journal.Transaction, turn: Turn) -> None:
     for happening in (Happening(Kind.TURN_CANCELLED, payload), *apply_deferred_models(turn)):
         tx.append(NewEvent(turn.tenant_id, turn.session_id, happening))
     void_forms(turn)
+    tx.after_commit(partial(metrics.turn_ended, agent, TurnState.CANCELLED, lasted))

@@ -18,7 +18,7 @@ from django.utils import timezone
 from agents_app import exact_json, registry
 from agents_app.runtime.content import of_assistant
 from agents_app.runtime.messages import Content
-from sessions_app.core.base import lock_timeouts, maintenance, raw_sql
+from sessions_app.core.base import lock_timeouts, maintenance, metrics, raw_sql
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import NotPossible
 from sessions_app.core.base.events import Happening, Kind
@@ -180,6 +180,8 @@ def stop_locked(
     happenings = [*history.text_events(turn.public_id, partial.step, partial.text, partial.thinking), *closed]
     if any(call.state == CallState.RUNNING and call.runner == CallRunner.SERVER for call in calls):
         happenings.append(Happening(Kind.ACTIVITY_CHANGED, {"activity": None}))
+    agent, took = turn.session.agent_name, duration_of(turn, now)
+    tx.after_commit(lambda: metrics.turn_ended(agent, stop.state, took))
     end = {"turn": turn.public_id, "run": turn.run, "in_run": in_run, **end_times(turn, lasted)}
     if stop.state is TurnState.CANCELLED:
         cancelled = Happening(Kind.TURN_CANCELLED, {**end, "reason": stop.reason, "cause": stop.cause})
@@ -247,12 +249,13 @@ def stop(
         if session_id is None:
             return None
         sessions = Session.with_deleted.select_for_update(no_key=True, skip_locked=skipping)
-        if sessions.filter(pk=session_id).first() is None:
+        if (session := sessions.filter(pk=session_id).first()) is None:
             return None
         rows = Turn.objects.select_for_update(no_key=True, skip_locked=skipping)
         turn = rows.filter(pk=turn_id, state__in=LIVE_STATES).first()
         if turn is None or (fence is not None and (turn.fence, turn.state) != (fence, TurnState.RUNNING)):
             return None
+        turn.session = session
         stopped = stop_locked(tx, turn, stop)
     tell_worker(stopped)
     return stopped

@@ -24,7 +24,7 @@ from agents_app.runtime.interface import Call, Change, CommandResult, EndReason,
 from agents_app.runtime.messages import Content, Message
 from agents_app.runtime.unicode import storable
 from sessions_app.core import turns
-from sessions_app.core.base import log_context, times
+from sessions_app.core.base import log_context, metrics, times
 from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.base.identifiers import new_id
 from sessions_app.core.base.raw_sql import Statement
@@ -136,6 +136,8 @@ class Run:
         self.is_unanswered = False
         """The model was asked and has not answered yet: another worker can ask it again, and no client notices."""
         self._may_have_calls = loaded.has_calls
+        self._is_first_run = loaded.run == 1 and loaded.step == 0
+        """Whether the turn has no output of the model yet."""
         self._tokens = loaded.tokens
         self._attention = loaded.attention
         """Whether clients may have changed something that has to be read between two steps."""
@@ -165,6 +167,8 @@ class Run:
         exceeded its client's deadline.
         """
         log_context.bind(session=self._loaded.session_public_id, turn=self._loaded.public_id)
+        if self._is_first_run:
+            metrics.QUEUE_SECONDS.observe(self._since_start())
         limit, left = self._plan.limits.run, self._loaded.seconds_left
         try:
             async with asyncio.timeout(limit if left is None else max(0.0, min(limit, left))):
@@ -275,10 +279,13 @@ class Run:
             outcome = await self._writer.submit(unit)
             if outcome == "stale":
                 raise RunLost
-            if outcome == "answered":
-                agent = self._loaded.spec.name
-                if not await self._database(turns.finish, self.claimed, agent, happenings, statements):
-                    raise RunLost
+            agent = self._loaded.spec.name
+            if outcome == "answered" and not await self._database(turns.finish, self.claimed, agent, happenings, statements):
+                raise RunLost
+            end = happenings[-1]
+            metrics.turn_ended(
+                agent, "error" if end.kind is Kind.TURN_FAILED else end.payload["reason"], end.payload["duration_ms"]
+            )
         finally:
             # Also if this run was cancelled: a sweep in this moment finds that the turn has ended and stops the run.
             self._conversation.turn_ended(self._plan)
@@ -326,8 +333,18 @@ class Run:
         self._unsent.append(Happening(Kind.STEP_STARTED, {"turn": self._loaded.public_id, "step": step}))
         self.is_unanswered = True
 
-    async def part_opened(self, step: int, part_id: str, kind: Literal["text", "thinking"], *, late: bool) -> None:
+    def _since_start(self) -> float:
+        """Seconds since the turn was accepted."""
+        return max(0.0, (timezone.now() - self._loaded.created_at).total_seconds())
+
+    def _has_output(self) -> None:
         self.is_unanswered = False
+        if self._is_first_run:
+            self._is_first_run = False
+            metrics.FIRST_OUTPUT.labels(metrics.agent(self._loaded.spec.name)).observe(self._since_start())
+
+    async def part_opened(self, step: int, part_id: str, kind: Literal["text", "thinking"], *, late: bool) -> None:
+        self._has_output()
         payload = {"turn": self._loaded.public_id, "step": step, "part": part_id, **({"late": True} if late else {})}
         await self._stream(Happening(Kind.TEXT_OPENED if kind == "text" else Kind.THINKING_OPENED, payload))
 
@@ -346,7 +363,7 @@ class Run:
         return Happening(Kind.TEXT_DELTA if kind == "text" else Kind.THINKING_DELTA, payload, part_id)
 
     async def call_opened(self, step: int, part_id: str, call_id: str, name: str) -> None:
-        self.is_unanswered = False
+        self._has_output()
         payload = {"turn": self._loaded.public_id, "step": step, "part": part_id, "call": call_id, "name": name}
         if title := self._plan.titles.get(name):
             payload["title"] = title
@@ -392,6 +409,7 @@ class Run:
         self._may_have_calls = self._may_have_calls or bool(message.calls)
         self._parts += history.parts_of(message, self._plan.titles)
         tokens = (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens)
+        metrics.tokens_used(self._loaded.spec.name, *tokens)
         ending = None if end is None else self._ending(end, error)
         statements.append(
             history.turn_after_step(

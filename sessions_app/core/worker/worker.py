@@ -28,7 +28,7 @@ from agents_app.fair.shares import Shares
 from agents_app.fair.threads import FairPool
 from agents_app.mcp import pool as servers
 from sessions_app.core import turns
-from sessions_app.core.base import database, log_context, loop_calls, loop_thread, process_loop, redaction, supervision
+from sessions_app.core.base import database, log_context, loop_calls, loop_thread, metrics, process_loop, redaction, supervision
 from sessions_app.core.base.periodic_tasks import PeriodicTask
 from sessions_app.core.log import broadcast, journal
 from sessions_app.core.sessions import connections
@@ -164,6 +164,7 @@ class Worker:
 
     async def _open(self) -> None:
         process_loop.adopt()
+        metrics.RUNS.set_function(lambda: len(self._live))
         self._idle.set()
         self._writer = journal.Writer()
         self._writer.on_stale(self._is_stale)
@@ -235,6 +236,7 @@ class Worker:
         """Stop a run that is no longer this worker's: close its model call and tools, write nothing more."""
         if not live.stopped:
             live.stopped = True
+            metrics.RUNS_STOPPED.inc()
             live.task.cancel()
 
     def _may_end(self) -> bool:
@@ -377,6 +379,7 @@ class Worker:
         self._live[claimed.turn_id] = _Live(claimed, task)
         self._idle.clear()
         task.add_done_callback(lambda _: self._forget(claimed))
+        metrics.RUNS_STARTED.inc()
         return task
 
     def _forget(self, claimed: Claimed) -> None:
@@ -480,6 +483,7 @@ class Worker:
                 claimed = await database.run(self._sweeper.take_next, may_continue=slots > 0)
                 if claimed is None:
                     return
+                metrics.RUNS_TAKEN_OVER.inc()
                 self._begin(claimed)
 
     async def _leave_vanished(self) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 
 from django.db import Error as DatabaseError
 
-from sessions_app.core.base import database, redaction, supervision
+from sessions_app.core.base import database, metrics, redaction, supervision
 from sessions_app.core.base.errors import NotReady
 from sessions_app.core.log import broadcast, journal
 from sessions_app.core.log.feed.follower import TenantFollower
@@ -161,6 +161,7 @@ class TenantFeed:
                     log.exception("announcement_not_understood tenant=%s", self.tenant)
                     self.catch_up()
                     continue
+                metrics.ANNOUNCEMENTS.inc(len(received.announcements))
                 for announcement in received.announcements:
                     self._take(announcement)
                 if received.missed:
@@ -230,6 +231,7 @@ class TenantFeed:
         """Read the journal from the position; if a read is in progress, read again after it."""
         self._missed = True
         if self._order is not None and self._catching_up is None and not self._failed:
+            metrics.ANNOUNCEMENTS_MISSED.inc()
             self._catching_up = self._loop.create_task(self._catch_up(self._order))
 
     async def _catch_up(self, order: TenantOrder) -> None:

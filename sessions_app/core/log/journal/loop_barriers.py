@@ -19,7 +19,7 @@ from psycopg import AsyncConnection
 from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGconn
 
-from sessions_app.core.base import supervision
+from sessions_app.core.base import metrics, supervision
 from sessions_app.core.base.errors import NotReady
 from sessions_app.core.log.journal.postgres import ERA
 
@@ -103,7 +103,8 @@ class LoopBarriers:
         with self._lock:
             self._sent, self._waiting = self._waiting, []
         if self._sent:
-            self._retry_until = time.monotonic() + TIMEOUT_SECONDS
+            self._began = time.monotonic()
+            self._retry_until = self._began + TIMEOUT_SECONDS
             self._send()
         elif self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
@@ -168,6 +169,7 @@ class LoopBarriers:
             self._end(self._answer)
 
     def _answer(self, callers: Sequence[Waiting]) -> None:
+        metrics.BARRIER_SECONDS.observe(time.monotonic() - self._began)
         for future in callers:
             resolve(future, self._era, None)
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
@@ -27,7 +28,7 @@ from functools import partial
 from django.conf import settings
 from django.db import connections
 
-from sessions_app.core.base import supervision
+from sessions_app.core.base import metrics, supervision
 from sessions_app.core.base.errors import NotReady
 from sessions_app.core.log import broadcast
 from sessions_app.core.log.journal.entries import READY, Entry, StoredFlush, size_of
@@ -318,10 +319,12 @@ class Writer:
             if not entries:
                 continue
             tenants = list(dict.fromkeys(entry.unit.tenant for entry in entries))
+            began = time.monotonic()
             try:
                 lay_out = partial(self._lay_out, {entry.unit.session for entry in entries if entry.durable})
                 written = await self._store.attempt([entry.unit for entry in entries], lay_out, at_once=group.at_once)
             except Locked:
+                metrics.FLUSHES_FAILED.labels("locked").inc()
                 if group.at_once:
                     self._held.update(_tenants_of(entries))
                     self._park(entries)
@@ -332,6 +335,7 @@ class Writer:
                     groups.appendleft(_Group(theirs, at_once=True))
                 continue
             except BadData as error:
+                metrics.FLUSHES_FAILED.labels("refused").inc()
                 half = len(entries) // 2
                 if half:
                     groups.extendleft(_Group(part, group.at_once) for part in (entries[half:], entries[:half]))
@@ -339,9 +343,12 @@ class Writer:
                     self._fail_run(entries[0], error.code)
                 continue
             except Unavailable:
+                metrics.FLUSHES_FAILED.labels("database_away").inc()
                 self._queue.put_back([*entries, *_all(groups)])
                 await asyncio.sleep(_AWAY_PAUSE)
                 return
+            metrics.FLUSH_SECONDS.observe(time.monotonic() - began)
+            metrics.FLUSH_UNITS.observe(len(entries))
             if group.at_once:
                 self._held.update(
                     _tenants_of(entry for entry, result in zip(entries, written.results, strict=True) if result == "deferred")
