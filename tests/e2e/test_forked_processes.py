@@ -79,12 +79,10 @@ def has_ended(pid: int) -> bool:
         return True
 
 
-def test_each_process_serves_its_metrics_at_the_next_port(tmp_path: Path, _model_server: ModelServer) -> None:
+def test_each_process_serves_its_metrics_at_the_next_port(tmp_path: Path, model: ModelServer) -> None:
     first = free_port_with_next()
     environment = {"AGENTHOST_METRICS_PORT": str(first)}
-    with servers.running(
-        "production", tmp_path / "metrics", _model_server.url, forked=2, workers=0, environment=environment
-    ) as server:
+    with servers.running("production", tmp_path / "metrics", model.url, forked=2, workers=0, environment=environment) as server:
         found = set()
         for port in (first, first + 1):
             server.wait_metrics(port)
