@@ -4,6 +4,7 @@ The model input is the text, then each attachment in turn:
 - ``simple``: its own representation for models.
 - ``embeddedResource``: an image, if the agent accepts images as data and models support the format; text, cut to the
   selection; for anything else its name, type and size, so that the model knows of content that it cannot see.
+- ``chat``: the transcript of another conversation, as it was when the message came.
 - ``resource``: a file that was read from a workspace, like an embedded resource; an image by its https URL, if the agent accepts
   those; for anything else its name and URL. The server fetches nothing.
 """
@@ -69,9 +70,15 @@ def content_of(message: UserMessage, images: Collection[str], files: Mapping[str
     return content.user_content(blocks, images, ("userMessage",))
 
 
+def key_of_chat(attachment: Mapping[str, Any]) -> str:
+    """The name of a conversation's transcript among the attached files; no URI has a space."""
+    return f"{attachment['resource']} {attachment.get('endTurn', '')}"
+
+
 def kept_files(message: UserMessage, files: Mapping[str, bytes]) -> str | None:
     """The attached files as JSON text, to be stored with a message that waits; None: there are none."""
     named = {each["uri"] for each in message.attachments or () if each["type"] == "resource"}
+    named |= {key_of_chat(each) for each in message.attachments or () if each["type"] == "chat"}
     kept = {uri: base64.b64encode(data).decode("ascii") for uri, data in files.items() if uri in named}
     return exact_json.dumps(kept) if kept else None
 
@@ -98,6 +105,11 @@ def _block(
             if kind.startswith("image/") and "http" in images and content.HTTP_IMAGE.fullmatch(uri):
                 return {"type": "image", "url": uri}
             return {"type": "text", "text": f"[Attachment {label}: {uri}{_lines(attachment)}]"}
+        case "chat":
+            transcript = files.get(key_of_chat(attachment))
+            if transcript is None:
+                return {"type": "text", "text": f"[Attachment {label}: a conversation]"}
+            return {"type": "text", "text": f"Conversation {label}:\n{transcript.decode('utf-8', 'surrogatepass')}"}
     raise InvalidInput([Fault((*path, "type"), "is not a type of attachment that this server supports")])
 
 

@@ -180,12 +180,15 @@ def read(caller: Caller, session: Session, turns: int = 200) -> SessionState:
     return state
 
 
-def page(caller: Caller, session: Session, before: str | None, limit: int) -> Page:
-    """Ended turns before the turn ``before``, or the newest ones. TurnUnknown if there is no such turn."""
+def page(caller: Caller, session: Session, before: str | None, limit: int, *, inclusive: bool = False) -> Page:
+    """Ended turns before the turn ``before``, or the newest ones. TurnUnknown if there is no such turn.
+
+    ``inclusive``: with the turn ``before``.
+    """
     api_audit.read(caller, Action.TRANSCRIPT_READ, f"session {session.public_id}")
     with journal.snapshot():
         session = access.session_of_row(caller, session.pk)
-        found = _ended(session, before, limit)
+        found = _ended(session, before, limit, inclusive=inclusive)
     journal.barrier()
     return found
 
@@ -236,7 +239,7 @@ def _forms(session: Session, rows: Sequence[Turn]) -> dict[int, list[FormView]]:
 # --- turns ---------------------------------------------------------------------------------------
 
 
-def _ended(session: Session, before: str | None, limit: int) -> Page:
+def _ended(session: Session, before: str | None, limit: int, *, inclusive: bool = False) -> Page:
     rows = Turn.objects.filter(session=session, cut_at=None).exclude(state__in=LIVE_STATES).order_by("-pk")
     seeds: list[SeedTurn] | None = None
     if before is not None:
@@ -244,13 +247,13 @@ def _ended(session: Session, before: str | None, limit: int) -> Page:
             raise TurnUnknown
         end = rows.filter(public_id=before).values_list("pk", flat=True).first()
         if end is not None:
-            rows = rows.filter(pk__lt=end)
+            rows = rows.filter(pk__lte=end) if inclusive else rows.filter(pk__lt=end)
         else:
             seeds = seed_turns.of(session)
             index = next((index for index, each in enumerate(seeds) if each.id == before), None)
             if index is None:
                 raise TurnUnknown
-            rows, seeds = rows.none(), seeds[:index]
+            rows, seeds = rows.none(), seeds[: index + inclusive]
     _reserve(session, rows, limit, is_newest=before is None)
     found = list(rows[: limit + 1])
     older = len(found) > limit

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from sessions_app.ahp.versions.v0_9 import attached_chats
 from sessions_app.core import turns
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.user_messages import UserMessage, content_of
@@ -24,8 +25,8 @@ def user_message(message: Mapping[str, Any]) -> UserMessage:
     if "agent" in message:
         raise BadMessage("message.agent: this host has no custom agents")
     for attachment in message.get("attachments", ()):
-        if attachment["type"] in ("annotations", "chat"):
-            raise BadMessage(f"message.attachments: this host reads no attachments of the type {attachment['type']}")
+        if attachment["type"] == "annotations":
+            raise BadMessage("message.attachments: this host reads no attachments of the type annotations")
     model = message.get("model")
     return UserMessage(message["text"], message.get("attachments"), None if model is None else {"id": model["id"]})
 
@@ -51,6 +52,14 @@ def check_model(caller: Caller, session: Session, message: Mapping[str, Any]) ->
         raise BadMessage("message.model.config: this model takes no configuration")
 
 
+def files_of(caller: Caller, message: Mapping[str, Any], files: Mapping[str, bytes] | None) -> dict[str, bytes]:
+    """All attached contents: ``files``, and the conversations as they are now. BadMessage if one of these cannot be attached."""
+    try:
+        return {**(files or {}), **attached_chats.read(caller, message)}
+    except attached_chats.CannotAttach as fault:
+        raise BadMessage(f"message.{fault}") from None
+
+
 def start_turn(
     caller: Caller,
     session: Session,
@@ -68,7 +77,7 @@ def start_turn(
     turns.start(
         caller,
         session,
-        content=content_of(written, spec.images, files or {}),
+        content=content_of(written, spec.images, files_of(caller, message, files)),
         turn_id=turn_id,
         as_written=written,
         only_if_idle=True,

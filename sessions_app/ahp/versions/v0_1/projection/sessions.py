@@ -98,13 +98,9 @@ def turn_of(turn: TurnView, uri: str) -> dict[str, Any]:
 
 
 def _turn(turn: TurnView, uri: str) -> dict[str, Any]:
-    if turn.attachments is not None:
-        message: dict[str, Any] = {"text": turn.text, "attachments": turn.attachments}
-    else:
-        message = values.user_message(None if turn.content is None else {"content": turn.content})
     shown: dict[str, Any] = {
         "id": turn.id,
-        "userMessage": message,
+        "userMessage": values.user_message(values.stored_message(turn)),
         "responseParts": [_part(part, uri) for part in turn.parts],
     }
     if turn.usage is not None:

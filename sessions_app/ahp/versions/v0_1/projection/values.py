@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sessions_app.core.records import tool_contents
+from sessions_app.core.sessions.state import TurnView
 from sessions_app.core.turns.call_options import OPTIONS
 
 APPROVAL = "approval"
@@ -44,7 +45,30 @@ def error_info(code: str) -> dict[str, Any]:
 
 
 def user_message(message: Mapping[str, Any] | None) -> dict[str, Any]:
-    """A user's message as it was sent; ``None``: the turn began with answers instead of a message."""
+    """A user's message; ``None``: the turn began with answers instead of a message."""
+    shown = message_as_sent(message)
+    if "attachments" in shown:
+        shown["attachments"] = [_attachment(each) for each in shown["attachments"]]
+    return shown
+
+
+def _attachment(attachment: dict[str, Any]) -> dict[str, Any]:
+    """This version has no conversations as attachments: only their names are shown."""
+    if attachment["type"] != "chat":
+        return attachment
+    members: dict[str, Any] = {"type": "simple"}
+    return members | {name: attachment[name] for name in ("label", "range", "displayKind", "_meta") if name in attachment}
+
+
+def stored_message(turn: TurnView) -> dict[str, Any] | None:
+    """A turn's message as the event that started the turn has it."""
+    if turn.attachments is not None:
+        return {"text": turn.text, "attachments": turn.attachments}
+    return None if turn.content is None else {"content": turn.content}
+
+
+def message_as_sent(message: Mapping[str, Any] | None) -> dict[str, Any]:
+    """With attachments of all types."""
     if message is None:
         return {"text": ""}
     if "text" in message:

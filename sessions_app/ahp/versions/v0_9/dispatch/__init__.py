@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sessions_app.ahp.versions.v0_1.dispatch import uris_of_files
 from sessions_app.ahp.versions.v0_1.dispatch.types import Dispatch
+from sessions_app.ahp.versions.v0_9 import attached_chats
 from sessions_app.ahp.versions.v0_9.commands import watches
 from sessions_app.ahp.versions.v0_9.dispatch.handling import handle
 from sessions_app.ahp.versions.v0_9.face import Face
@@ -35,7 +36,8 @@ async def take(connection: Connection, params: Any, *, face: Face) -> None:
         with suppress(FilesAway):
             read = await threads.run(caller.tenant, files.read_attached, caller, uris, connection.grants)
     dispatch = Dispatch(caller, connection.client, connection.id, connection.life, params["clientSeq"], action, read)
-    run = connection.on_loop if action.get("type") in HOT else connection.in_database
+    is_hot = action.get("type") in HOT and not attached_chats.are_in(action.get("message"))
+    run = connection.on_loop if is_hot else connection.in_database
     await run(handle, dispatch, params["channel"], face, is_watch=watches.is_own(connection, params["channel"]))
 
 

@@ -72,7 +72,7 @@ def _pending_set(valid: ValidAction) -> None:
         action["kind"],
         action["id"],
         message,
-        files=valid.files,
+        files=messages.files_of(valid.caller, action["message"], valid.files),
         dispatched=valid.dispatched,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sessions_app.ahp.versions.v0_1.projection import values as v0_1
 from sessions_app.ahp.versions.v0_1.projection.sessions import status_of
 from sessions_app.ahp.versions.v0_9.face import Face
 from sessions_app.ahp.versions.v0_9.projection import values
@@ -52,14 +53,10 @@ def turn_of(turn: TurnView, session: str) -> dict[str, Any]:
 
 
 def _turn(turn: TurnView, session: str) -> dict[str, Any]:
-    if turn.attachments is not None:
-        stored: dict[str, Any] | None = {"text": turn.text, "attachments": turn.attachments}
-    else:
-        stored = None if turn.content is None else {"content": turn.content}
     shown: dict[str, Any] = {
         "id": turn.id,
         "startedAt": turn.began,
-        "message": values.message(stored, turn.model),
+        "message": values.message(v0_1.stored_message(turn), turn.model),
         "responseParts": _parts(turn, session),
     }
     if turn.usage is not None:

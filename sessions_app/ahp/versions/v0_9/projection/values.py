@@ -13,7 +13,7 @@ _WORDS: Mapping[str, str] = {"confirmation": "toolConfirmation", "execution": "t
 
 def message(stored: Mapping[str, Any] | None, model_of_turn: str | None = None) -> dict[str, Any]:
     """A message names its model itself, or shows that of its turn."""
-    shown = {**v0_1.user_message(stored), "origin": {"kind": "user"}}
+    shown = {**v0_1.message_as_sent(stored), "origin": {"kind": "user"}}
     model = {"id": model_of_turn} if model_of_turn is not None else (stored or {}).get("model")
     return shown if model is None else {**shown, "model": model}
 
