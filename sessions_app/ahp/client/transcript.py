@@ -1,4 +1,4 @@
-"""A session as text for a terminal: its state first, then the changes that actions make."""
+"""A session as text for a terminal, in any version of AHP: its state first, then the changes that actions make."""
 
 from __future__ import annotations
 
@@ -19,14 +19,20 @@ class Transcript:
         self._kinds: dict[str, str] = {}
         self._names: dict[str, str] = {}
 
-    def begin(self, state: Mapping[str, Any]) -> None:
-        summary = state["summary"]
-        self._line(f"== {summary['title'] or summary['resource']} ({summary['provider']})")
-        for turn in state["turns"]:
+    def begin(self, session: Mapping[str, Any], chat: Mapping[str, Any] | None = None) -> None:
+        """``chat``: the state of its chat, in versions where that has the turns. A chat alone has no provider."""
+        shown = session.get("summary", session)
+        title = shown["title"] or shown.get("resource", "")
+        self._line(f"== {title} ({shown['provider']})" if "provider" in shown else f"== {title}")
+        of_turns = session if chat is None else chat
+        for turn in of_turns["turns"]:
             self._turn(turn)
             self._line(f"-- {turn['state']}")
-        if "activeTurn" in state:
-            self._turn(state["activeTurn"])
+        if "activeTurn" in of_turns:
+            self._turn(of_turns["activeTurn"])
+        # Of 0.1; later they are parts of the turn.
+        for request in session.get("inputRequests", ()):
+            self._asked({"request": request})
 
     def end(self, reason: str) -> None:
         self._line(f"== {reason}")
@@ -36,23 +42,31 @@ class Transcript:
         if "rejectionReason" in envelope:
             return
         action = envelope["action"]
-        write = _WRITERS.get(action["type"])
+        kind, _, name = action["type"].partition("/")
+        write = _WRITERS.get(name) if kind in ("session", "chat") else None
         if write is not None:
             write(self, action)
 
     # --- turns ---
 
     def _turn(self, turn: Mapping[str, Any]) -> None:
-        self._user(turn["userMessage"])
+        self._user(turn)
         for part in turn["responseParts"]:
-            if part["kind"] == "toolCall":
-                call = part["toolCall"]
-                self._names[call["toolCallId"]] = call["displayName"]
-                self._line(f"[{call['displayName']}] {_short(call.get('toolInput', ''))} {call['status']}")
-            elif part["kind"] in ("markdown", "reasoning"):
-                self._part(part)
+            match part["kind"]:
+                case "toolCall":
+                    call = part["toolCall"]
+                    self._names[call["toolCallId"]] = call["displayName"]
+                    self._line(f"[{call['displayName']}] {_short(_input(call))} {call['status']}")
+                case "markdown" | "reasoning":
+                    self._part(part)
+                case "inputRequest":
+                    self._asked(part)
+                case "error":
+                    self._line(f"-- error: {part['error']['message']}")
 
-    def _user(self, message: Mapping[str, Any]) -> None:
+    def _user(self, turn: Mapping[str, Any]) -> None:
+        """The message of a turn, or of the action that starts it."""
+        message = turn["message"] if "message" in turn else turn["userMessage"]
         more = "".join(f" [{each['label']}]" for each in message.get("attachments", ()))
         self._line(f"> {message['text']}{more}")
 
@@ -80,9 +94,6 @@ class Transcript:
 
     # --- actions ---
 
-    def _started(self, action: Mapping[str, Any]) -> None:
-        self._user(action["userMessage"])
-
     def _response_part(self, action: Mapping[str, Any]) -> None:
         if action["part"]["kind"] in ("markdown", "reasoning"):
             self._part(action["part"])
@@ -95,7 +106,7 @@ class Transcript:
 
     def _call_ready(self, action: Mapping[str, Any]) -> None:
         what = "runs" if "confirmed" in action else "waits for a confirmation"
-        self._line(f"[{self._name(action)}] {_short(action.get('toolInput', ''))} {what}")
+        self._line(f"[{self._name(action)}] {_short(_input(action))} {what}")
 
     def _call_confirmed(self, action: Mapping[str, Any]) -> None:
         self._line(f"[{self._name(action)}] {'approved' if action['approved'] else action['reason']}")
@@ -115,7 +126,8 @@ class Transcript:
         self._line("-- cancelled")
 
     def _failed(self, action: Mapping[str, Any]) -> None:
-        self._line(f"-- error: {action['error']['message']}")
+        error = action["part"]["error"] if "part" in action else action["error"]
+        self._line(f"-- error: {error['message']}")
 
     def _titled(self, action: Mapping[str, Any]) -> None:
         self._line(f"== {action['title']}")
@@ -126,20 +138,27 @@ class Transcript:
 
 
 _WRITERS: Mapping[str, Callable[[Transcript, Mapping[str, Any]], None]] = {
-    "session/turnStarted": Transcript._started,
-    "session/responsePart": Transcript._response_part,
-    "session/delta": Transcript._delta,
-    "session/reasoning": Transcript._delta,
-    "session/toolCallStart": Transcript._call_started,
-    "session/toolCallReady": Transcript._call_ready,
-    "session/toolCallConfirmed": Transcript._call_confirmed,
-    "session/toolCallComplete": Transcript._call_complete,
-    "session/turnComplete": Transcript._completed,
-    "session/turnCancelled": Transcript._cancelled,
-    "session/error": Transcript._failed,
-    "session/titleChanged": Transcript._titled,
-    "session/inputRequested": Transcript._asked,
+    "turnStarted": Transcript._user,
+    "responsePart": Transcript._response_part,
+    "delta": Transcript._delta,
+    "reasoning": Transcript._delta,
+    "toolCallStart": Transcript._call_started,
+    "toolCallReady": Transcript._call_ready,
+    "toolCallConfirmed": Transcript._call_confirmed,
+    "toolCallComplete": Transcript._call_complete,
+    "turnComplete": Transcript._completed,
+    "turnCancelled": Transcript._cancelled,
+    "error": Transcript._failed,
+    "titleChanged": Transcript._titled,
+    "inputRequested": Transcript._asked,
 }
+"""By the action's name. In 0.1 all are of a session; later most are of its chat."""
+
+
+def _input(call: Mapping[str, Any]) -> str:
+    """A call's input; hosts may send a reference to it."""
+    given = call.get("toolInput", "")
+    return given if isinstance(given, str) else str(given.get("uri", ""))
 
 
 def _short(text: str) -> str:

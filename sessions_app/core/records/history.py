@@ -553,9 +553,17 @@ select tenant_id, covers_through, summary, created_at, %s from sessions_app_comp
 where session_id = %s and covers_through <= %s
 """
 
+_FORM_COLUMNS = "tenant_id, call_id, form_id, document, answers, response, place, created_at, closed_at"
+_COPY_FORMS = f"""
+insert into sessions_app_form ({_FORM_COLUMNS}, session_id, turn_id)
+select {_FORM_COLUMNS}, %s, {_COPIED_TURN.format(table="sessions_app_form")} from sessions_app_form
+where session_id = %s and turn_id <= %s and turn_id in (select id from sessions_app_turn
+ where session_id = %s and cut_at is null and state in ('done', 'error', 'cancelled')) order by id
+"""
+
 
 def copy(source: int, target: int, row: int, position: int) -> None:
-    """Copy a history into an empty session: turns up to ``row``, messages up to ``position``, final calls, compactions.
+    """Copy a history into an empty session: turns up to ``row`` with their forms, messages up to ``position``, final calls.
 
     A copy of a failed turn cannot be reopened.
     """
@@ -565,6 +573,7 @@ def copy(source: int, target: int, row: int, position: int) -> None:
             Statement(_COPY_ATTEMPTS, (target, target, source)),
             Statement(_COPY_MESSAGES, (target, target, source, position)),
             Statement(_COPY_CALLS, (target, target, source, source)),
+            Statement(_COPY_FORMS, (target, target, source, row, source)),
             Statement(_COPY_COMPACTIONS, (target, source, position)),
         ]
     )

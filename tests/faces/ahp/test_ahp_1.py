@@ -16,6 +16,7 @@ from sessions_app.ahp.client.version import ClientVersion
 from sessions_app.ahp.transport.jsonrpc import RPCError
 from sessions_app.ahp.versions.for_clients import ALL, V0_1
 from sessions_app.core.base import database, times
+from sessions_app.models import Event
 from tests.e2e.ahp_mirror import ROOT, V0_9, V1_0, Mirror, chat_uri, mirroring
 from tests.e2e.ahp_watcher import Watcher
 from tests.paths import ROOT as REPOSITORY
@@ -246,7 +247,6 @@ async def test_what_a_client_may_not_do_is_rejected_to_it_alone(host: str, sampl
         await other.subscribe(uri)
         await other.subscribe(chat)
         for channel, type_, members in (
-            (ROOT, "root/configChanged", {"config": {"a": 1}}),
             (uri, "session/ready", {}),
             (uri, "session/unheardOf", {}),
             (uri, "session/defaultChatChanged", {"defaultChat": chat}),
@@ -268,6 +268,11 @@ async def test_what_a_client_may_not_do_is_rejected_to_it_alone(host: str, sampl
             (chat, "canvas/stateChanged", {}),
         ):
             assert await actor.refused(channel, type_, **members), type_
+        # An editor's settings are nowhere afterwards, not even in the rejection.
+        settings = await actor.dispatch({"type": "root/configChanged", "config": {"a": 1, "token": "canary-71"}}, ROOT)
+        rejected = await actor.echo(settings)
+        assert (rejected["action"], bool(rejected["rejectionReason"])) == ({"type": "root/configChanged", "config": {}}, True)
+        assert not await database.run(lambda: Event.objects.filter(data__contains="canary-71").exists())
         if version is V0_9:
             assert "unknown" in await actor.refused(chat, "chat/isReadChanged", isRead=True)
         # What is sent to nothing is not even rejected.
