@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from agents_app.spec import AgentSpec
-from sessions_app.ahp.versions.v0_1.projection import agent_settings, values
+from sessions_app.ahp.versions.v0_1.projection import agent_settings, calls, values
 from sessions_app.ahp.versions.v0_1.wire.enumerations import SessionStatus
 from sessions_app.core.sessions.entries import SessionEntry
-from sessions_app.core.sessions.state import CallView, FormView, Part, SessionState, TurnView
+from sessions_app.core.sessions.state import CallView, FormView, SessionState, TurnView
 from sessions_app.core.tenancy import agents
 
 _ACTIVITY: Mapping[str, SessionStatus] = {
@@ -101,7 +102,7 @@ def _turn(turn: TurnView, uri: str) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "id": turn.id,
         "userMessage": values.user_message(values.stored_message(turn)),
-        "responseParts": [_part(part, uri) for part in turn.parts],
+        "responseParts": [calls.part_of(part, uri, _call) for part in turn.parts],
     }
     if turn.usage is not None:
         tokens = dict(zip(("input_tokens", "output_tokens", "cache_read_tokens"), turn.usage, strict=True))
@@ -109,47 +110,7 @@ def _turn(turn: TurnView, uri: str) -> dict[str, Any]:
     return shown
 
 
-def _part(part: Part, uri: str) -> dict[str, Any]:
-    if part.call is not None:
-        return {"kind": "toolCall", "toolCall": _call(part.call, uri)}
-    return {"kind": "markdown" if part.kind == "text" else "reasoning", "id": part.id, "content": part.text}
-
-
 def _call(call: CallView, uri: str) -> dict[str, Any]:
-    named = {"call": call.id, "name": call.name, "title": call.title, "client": call.client}
-    base = values.call_base(named)
-    if call.status == "streaming":
-        streaming = {**base, "status": "streaming"}
-        return {**streaming, "partialInput": call.input} if call.has_input else streaming
-    if call.status == "ended" and not call.has_input:
-        # The turn ended while the model was still writing the call.
-        return {**base, "status": "cancelled", "reason": "skipped", "invocationMessage": ""}
-    base = {**base, "invocationMessage": values.invocation(named), "toolInput": call.input}
-    chosen = values.selected(call.option)
-    if call.status == "asking":
-        return {**base, "status": "pending-confirmation", **values.confirmation_of(named, call.preview, uri)}
-    if call.status == "ended":
-        return {**base, "status": "cancelled", **_ending(call, chosen)}
-    ran = {**base, "confirmed": call.why, **chosen}
-    if call.status == "running":
-        return {**ran, "status": "running"} if call.shown is None else {**ran, "status": "running", "content": call.shown}
-    content = call.content if call.content is not None else ""
-    terminals = values.still_there(call.shown or ())
-    result = values.tool_result(
-        content, failed=call.failed, call=call.id, outcome=call.outcome, edits=call.edits, session=uri, terminals=terminals
-    )
-    return {**ran, **result, "status": "pending-result-confirmation" if call.status == "reviewing" else "completed"}
-
-
-def _ending(call: CallView, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    shown: dict[str, Any] = {"reason": call.how or "skipped"}
-    if call.how == "result-denied":
-        return {**shown, **chosen}
-    if call.reason is not None:
-        shown["reasonMessage"] = call.reason
-    if call.suggestion is not None:
-        shown["userSuggestion"] = values.user_message(call.suggestion)
-    # An option that granted the call no longer counts when the end of the turn has closed it.
-    if chosen and chosen["selectedOption"]["kind"] == "deny":
-        shown |= chosen
-    return shown
+    if call.shown is not None and call.status != "running":
+        call = replace(call, shown=values.still_there(call.shown))
+    return calls.call_of(call, uri, values.call_base, values.user_message)

@@ -269,7 +269,7 @@ def tool_result(
     return {"success": True, "pastTenseMessage": "Done", "content": blocks}
 
 
-def still_there(terminals: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def still_there(terminals: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The terminals of a call that continue after it. Those with a result are gone, and this version has no word for that."""
     return [block for block in terminals if "result" not in block]
 

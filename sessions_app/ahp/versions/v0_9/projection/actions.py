@@ -11,18 +11,16 @@ import orjson
 from agents_app import exact_json
 from sessions_app.ahp.transport import jsonrpc
 from sessions_app.ahp.version import Channel
-from sessions_app.ahp.versions.v0_1.projection import values as v0_1
+from sessions_app.ahp.versions.v0_1.projection import alike
 from sessions_app.ahp.versions.v0_9.face import Face
 from sessions_app.ahp.versions.v0_9.projection import terminals, values
 from sessions_app.ahp.versions.v0_9.projection.agents import agent_info
 from sessions_app.ahp.versions.v0_9.projection.chats import chat_status
-from sessions_app.ahp.versions.v0_9.projection.context import Context, Made, Make, Payload
+from sessions_app.ahp.versions.v0_9.projection.context import Context, Made, Make, Payload, as_in_0_1
 from sessions_app.ahp.versions.v0_9.wire.state import ROOT
 from sessions_app.core.base.caller import Sight
 from sessions_app.core.base.events import TEXT_KINDS, Kind
 from sessions_app.core.log.journal.types import Event
-from sessions_app.core.tenancy import agent_listings
-from sessions_app.core.terminals import listing
 
 PROTOCOL = "ahp/1"
 """Of actions that were dispatched in either version."""
@@ -63,10 +61,10 @@ class Projection:
         envelope: dict[str, Any] = {"channel": channel.uri, "action": _action(channel.kind, made), "serverSeq": event.seq}
         origin = payload.get("origin")
         if origin is not None and origin["protocol"] != PROTOCOL:
-            envelope["origin"] = _origin(origin)
+            envelope["origin"] = alike.origin_of(origin)
         elif origin is not None and origin["said"]["type"].startswith(channel.kind):
             # Archiving is an action on the session and one on its chat: only one of them was dispatched.
-            envelope |= {"action": _echoed(event, origin, envelope["action"]), "origin": _origin(origin)}
+            envelope |= {"action": _echoed(event, origin, envelope["action"]), "origin": alike.origin_of(origin)}
         return jsonrpc.encode(envelope)
 
     def breaks(self, _event: Event) -> bool:
@@ -74,25 +72,8 @@ class Projection:
         return False
 
     def root_envelope(self, event: Event, sight: Sight, sessions: int | None = None) -> str | None:
-        action: dict[str, Any]
-        if event.kind == Kind.ACTIVE_SESSIONS_CHANGED:
-            count = exact_json.loads(event.data)["count"] if sight.is_whole else sessions
-            if count is None:
-                return None
-            action = {"type": "root/activeSessionsChanged", "activeSessions": count}
-        elif event.kind == Kind.AGENTS_CHANGED:
-            payload = exact_json.loads(event.data)
-            # Events of the previous release do not name the agents that look different.
-            if sight.agents is not None and not any(name in sight.agents for name in payload.get("reshown", sight.agents)):
-                return None
-            cards = agent_listings.visible(payload["agents"], sight.agents)
-            action = {"type": "root/agentsChanged", "agents": [agent_info(card) for card in cards]}
-        elif event.kind == Kind.TERMINALS_CHANGED:
-            entries = listing.visible(exact_json.loads(event.data)["terminals"], sight)
-            action = {"type": "root/terminalsChanged", "terminals": [terminals.info_of(each, self.face) for each in entries]}
-        else:
-            return None
-        return jsonrpc.encode({"channel": ROOT, "action": action, "serverSeq": event.seq})
+        action = alike.of_root(event, sight, sessions, agent_info, lambda entry: terminals.info_of(entry, self.face))
+        return None if action is None else jsonrpc.encode({"channel": ROOT, "action": action, "serverSeq": event.seq})
 
     def rejection(self, event: Event) -> str | None:
         """The envelope of a refused action; None if it was sent in another version."""
@@ -104,7 +85,7 @@ class Projection:
             "channel": origin["channel"],
             "action": origin["said"],
             "serverSeq": event.seq,
-            "origin": _origin(origin),
+            "origin": alike.origin_of(origin),
             "rejectionReason": payload["reason"],
         }
         return jsonrpc.encode(envelope)
@@ -121,7 +102,7 @@ class Projection:
             return None
         channel = origin.get("echo_channel", origin["channel"])
         said = _echoed(event, origin, _action(kind, made))
-        return jsonrpc.encode({"channel": channel, "action": said, "serverSeq": event.seq, "origin": _origin(origin)})
+        return jsonrpc.encode({"channel": channel, "action": said, "serverSeq": event.seq, "origin": alike.origin_of(origin)})
 
 
 def _echoed(event: Event, origin: Payload, made: dict[str, Any]) -> Any:
@@ -137,10 +118,6 @@ def _streamed_envelope(event: Event, channel: Channel, make: Make, context: Cont
     return orjson.dumps({"channel": channel.uri, "action": _action(channel.kind, made), "serverSeq": event.seq}).decode()
 
 
-def _origin(origin: Payload) -> dict[str, Any]:
-    return {"clientId": origin["client"], "clientSeq": origin["seq"]}
-
-
 def _action(kind: str, made: Made) -> dict[str, Any]:
     name, members = made
     return {"type": f"{kind}/{name}", **members}
@@ -149,31 +126,8 @@ def _action(kind: str, made: Made) -> dict[str, Any]:
 # --- the session ---
 
 
-def _title(payload: Payload, _: Context) -> Made:
-    return "titleChanged", {"title": payload["title"]}
-
-
-def _read(payload: Payload, _: Context) -> Made:
-    return "isReadChanged", {"isRead": payload["read"]}
-
-
 def _read_cleared(_payload: Payload, _: Context) -> Made:
     return "isReadChanged", {"isRead": False}
-
-
-def _archived(payload: Payload, _: Context) -> Made:
-    return "isArchivedChanged", {"isArchived": payload["archived"]}
-
-
-def _settings(payload: Payload, _: Context) -> Made:
-    members: dict[str, Any] = {"config": v0_1.config_values(payload["options"], payload.get("approval"))}
-    if payload.get("replace"):
-        members["replace"] = True
-    return "configChanged", members
-
-
-def _server_tools(payload: Payload, _: Context) -> Made:
-    return "serverToolsChanged", {"tools": [v0_1.tool_definition(tool) for tool in payload["tools"]]}
 
 
 def _customizations(payload: Payload, _: Context) -> Made:
@@ -237,24 +191,8 @@ def _draft(payload: Payload, _: Context) -> Made:
     return "draftChanged", {} if payload["draft"] is None else {"draft": values.message(payload["draft"])}
 
 
-def _activity(payload: Payload, _: Context) -> Made:
-    return "activityChanged", {} if payload["activity"] is None else {"activity": payload["activity"]}
-
-
-def _cut(payload: Payload, _: Context) -> Made:
-    return "truncated", {} if payload["turn"] is None else {"turnId": payload["turn"]}
-
-
 def _pending(payload: Payload, _: Context) -> Made:
     return "pendingMessageSet", {"kind": payload["kind"], "id": payload["id"], "message": values.message(payload["message"])}
-
-
-def _not_pending(payload: Payload, _: Context) -> Made:
-    return "pendingMessageRemoved", {"kind": payload["kind"], "id": payload["id"]}
-
-
-def _reordered(payload: Payload, _: Context) -> Made:
-    return "queuedMessagesReordered", {"order": payload["order"]}
 
 
 # --- a turn ---
@@ -291,126 +229,31 @@ def _turn_cancelled(payload: Payload, _: Context) -> Made | None:
     return None if payload["cause"] == "cut" else ("turnCancelled", _end(payload))
 
 
-def _text_opened(payload: Payload, _: Context) -> Made:
-    return "responsePart", {"turnId": payload["turn"], "part": {"kind": "markdown", "id": payload["part"], "content": ""}}
-
-
-def _thinking_opened(payload: Payload, _: Context) -> Made:
-    return "responsePart", {"turnId": payload["turn"], "part": {"kind": "reasoning", "id": payload["part"], "content": ""}}
-
-
-def _text(payload: Payload, _: Context) -> Made:
-    return "delta", {"turnId": payload["turn"], "partId": payload["part"], "content": payload["delta"]}
-
-
-def _thinking(payload: Payload, _: Context) -> Made:
-    return "reasoning", {"turnId": payload["turn"], "partId": payload["part"], "content": payload["delta"]}
-
-
-def _usage(payload: Payload, _: Context) -> Made:
-    return "usage", {"turnId": payload["turn"], "usage": v0_1.usage(payload["usage"])}
-
-
 # --- tool calls ---
-
-
-def _of_call(payload: Payload) -> dict[str, Any]:
-    return {"turnId": payload["turn"], "toolCallId": payload["call"]}
 
 
 def _call_opened(payload: Payload, _: Context) -> Made:
     return "toolCallStart", {"turnId": payload["turn"], **values.call_base(payload)}
 
 
-def _call_arguments(payload: Payload, _: Context) -> Made:
-    return "toolCallDelta", {**_of_call(payload), "content": payload["delta"]}
-
-
-def _call_ready(payload: Payload, context: Context) -> Made:
-    # An earlier release wrote the parsed input alone.
-    text = payload["arguments"] if "arguments" in payload else exact_json.dumps(payload["input"])
-    members = {**_of_call(payload), "invocationMessage": v0_1.invocation(payload), "toolInput": text}
-    if payload["asks"]:
-        members |= v0_1.confirmation_of(payload, payload.get("edits", ()), context.session)
-    else:
-        members["confirmed"] = payload.get("why") or "not-needed"
-    return "toolCallReady", members
-
-
-def _call_granted(payload: Payload, _: Context) -> Made:
-    members = {**_of_call(payload), "approved": True, "confirmed": payload.get("why") or "user-action"}
-    if payload.get("input") is not None:
-        members["editedToolInput"] = payload["input"]
-    if payload.get("option") is not None:
-        members["selectedOptionId"] = payload["option"]
-    return "toolCallConfirmed", members
-
-
 def _call_denied(payload: Payload, _: Context) -> Made | None:
-    if payload.get("closing"):
-        return None
-    members = {**_of_call(payload), "approved": False, "reason": payload.get("how") or "denied"}
-    if payload["reason"]:
-        members["reasonMessage"] = payload["reason"]
-    if payload.get("suggestion") is not None:
-        members["userSuggestion"] = values.message(payload["suggestion"])
-    if payload.get("option") is not None:
-        members["selectedOptionId"] = payload["option"]
-    return "toolCallConfirmed", members
-
-
-def _call_finished(payload: Payload, context: Context) -> Made:
-    result = v0_1.tool_result(
-        payload["content"],
-        failed=payload["failed"],
-        call=payload["call"],
-        outcome=payload.get("outcome"),
-        edits=payload.get("edits", ()),
-        session=context.session,
-        terminals=payload.get("terminals", ()),
-    )
-    members = {**_of_call(payload), "result": result}
-    if payload.get("reviewed"):
-        members["requiresResultConfirmation"] = True
-    return "toolCallComplete", members
-
-
-def _call_content(payload: Payload, _: Context) -> Made:
-    return "toolCallContentChanged", {**_of_call(payload), "content": payload["content"]}
-
-
-def _call_result(payload: Payload, _: Context) -> Made:
-    return "toolCallResultConfirmed", {**_of_call(payload), "approved": payload["approved"]}
+    return alike.call_denied(payload, values.message)
 
 
 # --- forms ---
 
 
-def _form_opened(payload: Payload, _: Context) -> Made:
-    return "inputRequested", {"request": payload["form"]}
+def _with_contents(make: alike.Make) -> Make:
+    return lambda payload, context: make({**payload, alike.SESSION_URI: context.session})
 
 
-def _form_answer(payload: Payload, _: Context) -> Made:
-    members = {"requestId": payload["form"], "questionId": payload["question"]}
-    if payload["answer"] is not None:
-        members["answer"] = payload["answer"]
-    return "inputAnswerChanged", members
-
-
-def _form_closed(payload: Payload, _: Context) -> Made:
-    members = {"requestId": payload["form"], "response": payload["response"]}
-    if payload["answers"]:
-        members["answers"] = payload["answers"]
-    return "inputCompleted", members
+def _alike(makes: Mapping[str, alike.Make]) -> dict[str, Make]:
+    return {kind: _with_contents(make) if kind in alike.WITH_CONTENTS else as_in_0_1(make) for kind, make in makes.items()}
 
 
 _OF_SESSIONS: Mapping[str, Make] = {
-    Kind.TITLE_CHANGED: _title,
-    Kind.READ_CHANGED: _read,
+    **_alike(alike.OF_SESSIONS),
     Kind.READ_CLEARED: _read_cleared,
-    Kind.ARCHIVED_CHANGED: _archived,
-    Kind.SETTINGS_CHANGED: _settings,
-    Kind.SERVER_TOOLS_CHANGED: _server_tools,
     Kind.CUSTOMIZATIONS_CHANGED: _customizations,
     Kind.CUSTOMIZATION_TOGGLED: _customization,
     Kind.CLIENT_JOINED: _joined,
@@ -421,35 +264,18 @@ _OF_SESSIONS: Mapping[str, Make] = {
     Kind.CONVERSATION_CHANGED: _conversation,
 }
 _OF_CHATS: Mapping[str, Make] = {
+    **_alike(alike.OF_CHATS),
     Kind.CHAT_READ_CHANGED: _chat_read,
     Kind.CHAT_ARCHIVED_CHANGED: _chat_archived,
     Kind.DRAFT_CHANGED: _draft,
-    Kind.ACTIVITY_CHANGED: _activity,
-    Kind.HISTORY_CUT: _cut,
     Kind.MESSAGE_PENDING: _pending,
-    Kind.MESSAGE_NOT_PENDING: _not_pending,
-    Kind.MESSAGES_REORDERED: _reordered,
     Kind.TURN_STARTED: _turn_started,
     Kind.TURN_REOPENED: _turn_reopened,
     Kind.TURN_ENDED: _turn_ended,
     Kind.TURN_FAILED: _turn_failed,
     Kind.TURN_CANCELLED: _turn_cancelled,
-    Kind.TEXT_OPENED: _text_opened,
-    Kind.THINKING_OPENED: _thinking_opened,
-    Kind.TEXT_DELTA: _text,
-    Kind.THINKING_DELTA: _thinking,
-    Kind.STEP_DONE: _usage,
     Kind.CALL_OPENED: _call_opened,
-    Kind.CALL_ARGUMENTS: _call_arguments,
-    Kind.CALL_READY: _call_ready,
-    Kind.CALL_GRANTED: _call_granted,
     Kind.CALL_DENIED: _call_denied,
-    Kind.CALL_FINISHED: _call_finished,
-    Kind.CALL_CONTENT_CHANGED: _call_content,
-    Kind.CALL_RESULT_CONFIRMED: _call_result,
-    Kind.FORM_OPENED: _form_opened,
-    Kind.FORM_ANSWER_CHANGED: _form_answer,
-    Kind.FORM_CLOSED: _form_closed,
 }
 _ACTIONS: Mapping[str, tuple[str, Make]] = {
     **{kind: ("session", make) for kind, make in _OF_SESSIONS.items()},

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from sessions_app.ahp.versions.v0_1.projection import calls
 from sessions_app.ahp.versions.v0_1.projection import values as v0_1
 from sessions_app.ahp.versions.v0_1.projection.sessions import status_of
 from sessions_app.ahp.versions.v0_9.face import Face
 from sessions_app.ahp.versions.v0_9.projection import values
 from sessions_app.ahp.versions.v0_9.spelling import chat_uri
 from sessions_app.core.sessions.entries import SessionEntry
-from sessions_app.core.sessions.state import FormView, Part, SessionState, TurnView
+from sessions_app.core.sessions.state import FormView, SessionState, TurnView
 
 
 def chat_status(state: str, face: Face, *, read: bool, archived: bool) -> int:
@@ -66,7 +67,7 @@ def _turn(turn: TurnView, session: str) -> dict[str, Any]:
 
 def _parts(turn: TurnView, session: str) -> list[dict[str, Any]]:
     """Each question stands where it was asked, and each failure where it came."""
-    shown = [_part(part, session) for part in turn.parts]
+    shown = [calls.part_of(part, session, values.call_of) for part in turn.parts]
     placed = [(form.place, _question(form)) for form in turn.forms]
     # After the questions in the same place: nothing is asked before a new attempt has a part.
     placed += [(failed.place, values.error_part(failed.error, resumable=True)) for failed in turn.attempts]
@@ -80,9 +81,3 @@ def _question(form: FormView) -> dict[str, Any]:
     request = {**form.document, "answers": form.answers} if form.answers else dict(form.document)
     shown = {"kind": "inputRequest", "request": request}
     return {**shown, "response": form.response} if form.response else shown
-
-
-def _part(part: Part, session: str) -> dict[str, Any]:
-    if part.call is not None:
-        return {"kind": "toolCall", "toolCall": values.call_of(part.call, session)}
-    return {"kind": "markdown" if part.kind == "text" else "reasoning", "id": part.id, "content": part.text}

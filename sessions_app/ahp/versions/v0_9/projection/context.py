@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
+from sessions_app.ahp.versions.v0_1.projection import alike
+from sessions_app.ahp.versions.v0_1.projection.alike import Made, Payload
 from sessions_app.ahp.versions.v0_9.face import Face
 from sessions_app.ahp.versions.v0_9.spelling import chat_uri
 
-Payload = Mapping[str, Any]
-Made = tuple[str, dict[str, Any]]
-"""The part of an action's type after "/", and its other members."""
+__all__ = ["Context", "Made", "Make", "Payload", "as_in_0_1"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +26,7 @@ class Context:
 
 
 Make = Callable[[Payload, Context], Made | None]
+
+
+def as_in_0_1(make: alike.Make) -> Make:
+    return lambda payload, _: make(payload)

@@ -5,13 +5,13 @@ What is the same in 0.1 comes from there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from sessions_app.ahp.versions.v0_1.projection import actions as v0_1_actions
 from sessions_app.ahp.versions.v0_1.projection import terminals as v0_1
 from sessions_app.ahp.versions.v0_9.face import Face
-from sessions_app.ahp.versions.v0_9.projection.context import Context, Made, Make, Payload
+from sessions_app.ahp.versions.v0_9.projection.context import Context, Made, Make, Payload, as_in_0_1
 from sessions_app.ahp.versions.v0_9.spelling import chat_uri, session_uri
 from sessions_app.core.base.events import Kind
 from sessions_app.core.terminals.state import TerminalView
@@ -56,11 +56,7 @@ def _claimed(payload: Payload, context: Context) -> Made:
     return "claimed", {"claim": claim_of(payload["claim"], context.face)}
 
 
-def _as_in_0_1(make: Callable[[Payload], Made | None]) -> Make:
-    return lambda payload, _: make(payload)
-
-
 OF_TERMINALS: Mapping[str, Make] = {
-    **{kind: _as_in_0_1(make) for kind, make in v0_1_actions.OF_TERMINALS.items()},
+    **{kind: as_in_0_1(make) for kind, make in v0_1_actions.OF_TERMINALS.items()},
     Kind.TERMINAL_CLAIMED: _claimed,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sessions_app.ahp.versions.v0_1.projection import calls
 from sessions_app.ahp.versions.v0_1.projection import values as v0_1
 from sessions_app.core.sessions.state import CallView
 
@@ -75,47 +76,7 @@ def call_base(call: Mapping[str, Any]) -> dict[str, Any]:
 
 def call_of(call: CallView, session: str) -> dict[str, Any]:
     """A call in its state; ``session``: the URI below which its contents are."""
-    named = {"call": call.id, "name": call.name, "title": call.title, "client": call.client}
-    base = call_base(named)
-    if call.status == "streaming":
-        streaming = {**base, "status": "streaming"}
-        return {**streaming, "partialInput": call.input} if call.has_input else streaming
-    if call.status == "ended" and not call.has_input:
-        # The turn ended while the model was still writing the call.
-        return {**base, "status": "cancelled", "reason": "skipped", "invocationMessage": ""}
-    base = {**base, "invocationMessage": v0_1.invocation(named), "toolInput": call.input}
-    chosen = v0_1.selected(call.option)
-    if call.status == "asking":
-        return {**base, "status": "pending-confirmation", **v0_1.confirmation_of(named, call.preview, session)}
-    if call.status == "ended":
-        return {**base, "status": "cancelled", **_ending(call, chosen)}
-    ran = {**base, "confirmed": call.why, **chosen}
-    if call.status == "running":
-        return {**ran, "status": "running"} if call.shown is None else {**ran, "status": "running", "content": call.shown}
-    result = v0_1.tool_result(
-        call.content if call.content is not None else "",
-        failed=call.failed,
-        call=call.id,
-        outcome=call.outcome,
-        edits=call.edits,
-        session=session,
-        terminals=call.shown or (),
-    )
-    return {**ran, **result, "status": "pending-result-confirmation" if call.status == "reviewing" else "completed"}
-
-
-def _ending(call: CallView, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    shown: dict[str, Any] = {"reason": call.how or "skipped"}
-    if call.how == "result-denied":
-        return {**shown, **chosen}
-    if call.reason is not None:
-        shown["reasonMessage"] = call.reason
-    if call.suggestion is not None:
-        shown["userSuggestion"] = message(call.suggestion)
-    # An option that granted the call no longer counts when the end of the turn has closed it.
-    if chosen and chosen["selectedOption"]["kind"] == "deny":
-        shown |= chosen
-    return shown
+    return calls.call_of(call, session, call_base, message)
 
 
 # --- what waits for a person ---
