@@ -12,7 +12,7 @@ from sessions_app.models.tenant import Tenant
 
 
 class SessionClient(models.Model):
-    """The active client of a session, with its tools. ``left_at``: it has left, and its grace period has begun."""
+    """An active client of a session, with its tools. ``left_at``: it has left, and its grace period has begun."""
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="clients")
@@ -22,6 +22,10 @@ class SessionClient(models.Model):
     customizations = models.TextField(null=True, help_text="JSON list; null: it brought none.")
     joined_at = models.DateTimeField()
     left_at = models.DateTimeField(null=True)
+    stays = models.BooleanField(
+        default=False, db_default=False, help_text="Of AHP 0.9 or 1.0: it stays active during its grace period, and leaves then."
+    )
+    away_since = models.DateTimeField(null=True, help_text="When its last connection ended, if it stays; null: it is there.")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["session", "client"], name="client_once_a_session")]

@@ -1,7 +1,8 @@
 """The active clients of a session and their tools.
 
-Versions of AHP that know of one active client show the one of them that joined first. A client leaves when its last connection
-ends. For a grace period it alone may come back and complete its calls (sessions/connections.py and worker/sweep.py handle both).
+Versions of AHP that know of one active client show the one of them that joined first. A client of 0.1 leaves when its last
+connection ends; for a grace period it alone may come back and complete its calls. Others leave at the end of that period.
+sessions/connections.py and worker/sweep.py handle both.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def check_tools(session: Session | None, agent: str, tools: Sequence[dict[str, A
         raise InvalidInput(faults)
 
 
-def put(session: Session, entry: Entry) -> None:
+def put(session: Session, entry: Entry, *, stays: bool = False) -> None:
     """Store the client's row, in a transaction that has locked the session or creates it.
 
     InvalidInput if its customizations are too large in total: every client of the session receives them.
@@ -119,6 +120,8 @@ def put(session: Session, entry: Entry) -> None:
         "name": entry.name,
         "tools": exact_json.dumps(entry.tools),
         "customizations": None if entry.customizations is None else exact_json.dumps(entry.customizations),
+        "stays": stays,
+        "away_since": None,
     }
     # A client that left and comes back is the last one to have joined.
     SessionClient.objects.filter(session=session, client=entry.id, left_at__isnull=False).update(joined_at=timezone.now())
@@ -144,7 +147,8 @@ def request_attention(session: int) -> Turn | None:
 def join(caller: Caller, session: Session, entry: Entry, *, beside_others: bool = False, dispatched: Dispatched | None) -> None:
     """Make the client active in the session, or change its tools and customizations.
 
-    ``beside_others``: other clients may be active too. Of tools with the same name, that of the client that joined first counts.
+    ``beside_others``: other clients may be active too, and it stays active for a grace period after its last connection. Of tools
+    with the same name, that of the turn's starter counts, then that of the client that joined first.
     """
     with quotas.check(caller) as quota_check, journal.transaction() as tx:
         session = access.lock_session(caller, session)
@@ -155,7 +159,7 @@ def join(caller: Caller, session: Session, entry: Entry, *, beside_others: bool 
         check_tools(session, session.agent_name, entry.tools)
         before = SessionClient.objects.filter(session=session, client=entry.id).first()
         with usage_entries.counting_client_bytes(session) as growth:
-            put(session, entry)
+            put(session, entry, stays=beside_others)
             customizations = _update_customizations(session, None if before is None else before.client, entry)
         quota_check.admit_bytes(growth.bytes)
         request_attention(session.pk)

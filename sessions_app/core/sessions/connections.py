@@ -1,8 +1,9 @@
 """Presence of AHP clients: one row per connection, renewed by its process and checked by the workers' sweep.
 
-A client is present while one of its connections is. When its last connection is closed, or its process dies, the client
-leaves its sessions. After a grace period (AGENTHOST_AHP_GRACE_SECONDS) its open calls fail, and another client may take
-its place. A connection that was not renewed for AGENTHOST_AHP_PRESENCE_SECONDS counts as closed.
+A client is present while one of its connections is. When its last connection is closed, or its process dies, a client of AHP
+0.1 leaves its sessions. After a grace period (AGENTHOST_AHP_GRACE_SECONDS) its open calls fail, and another client may take
+its place. A client of other versions leaves only then. A connection that was not renewed for
+AGENTHOST_AHP_PRESENCE_SECONDS counts as closed.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ def connected(caller: Caller, client: str, connection: str, *, resumed: bool) ->
     if not caller.may(WRITE):
         return new_id("life")
     life = (_life(caller.tenant, client) if resumed else None) or new_id("life")
+    SessionClient.objects.filter(tenant_id=caller.tenant, client=client, away_since__isnull=False).update(away_since=None)
     ClientPresence.objects.create(connection=connection, tenant_id=caller.tenant, client=client, life=life, seen_at=Now())
     return life
 
@@ -71,14 +73,15 @@ def renew(connections: Collection[str]) -> set[str]:
 
 
 def disconnected(caller: Caller, client: str, connection: str) -> None:
-    """Remove a connection. If it was its client's last one, the client leaves its sessions."""
+    """Remove a connection. If it was its client's last one, the client leaves its sessions, or is away from them."""
     if not caller.may(WRITE):
         return
     tenant = caller.tenant
     # Not in one transaction: if the last two are closed at once, one of them sees that none is left.
     ClientPresence.objects.filter(pk=connection).delete()
     if not ClientPresence.objects.filter(tenant_id=tenant, client=client).exists():
-        for row in SessionClient.objects.filter(tenant_id=tenant, client=client, left_at=None).values_list("pk", flat=True):
+        active = SessionClient.objects.filter(tenant_id=tenant, client=client, left_at=None, away_since=None)
+        for row in active.values_list("pk", flat=True):
             _leave(row, waiting=True)
 
 
@@ -107,7 +110,10 @@ def _leave(row: int, *, waiting: bool, until: datetime | None = None) -> bool:
         client = SessionClient.objects.filter(~_is_there(), live_workers.not_after(until), pk=row, left_at=None).first()
         if session is None or client is None:
             return False
-        clients.record_leaving(tx, session, client, "gone")
+        if client.stays:
+            SessionClient.objects.filter(pk=row).update(away_since=Now())
+        else:
+            clients.record_leaving(tx, session, client, "gone")
     return True
 
 
@@ -152,11 +158,11 @@ def withdraw_from_others(caller: Caller, client: str, followed: Collection[int])
 
 
 def leave_vanished(until: datetime | None = None) -> int:
-    """Let clients without a connection leave their sessions; returns how many did.
+    """Let clients without a connection leave their sessions, or be away from them; returns how many are.
 
     Waits for no lock: a client whose session is locked is left to the next round. ``until``: see live_workers.not_after.
     """
-    gone = SessionClient.objects.filter(~_is_there(), live_workers.not_after(until), left_at=None)
+    gone = SessionClient.objects.filter(~_is_there(), live_workers.not_after(until), left_at=None, away_since=None)
     return maintenance.for_each(maintenance.fair_selection(gone), lambda row: _leave(row, waiting=False, until=until))
 
 
@@ -167,7 +173,8 @@ def end_grace_periods(until: datetime | None = None) -> int:
 
 
 def _grace_is_over() -> Q:
-    return Q(left_at__lt=Now() - timedelta(seconds=settings.AGENTHOST_AHP_GRACE_SECONDS))
+    begun_before = Now() - timedelta(seconds=settings.AGENTHOST_AHP_GRACE_SECONDS)
+    return Q(left_at__lt=begun_before) | Q(~_is_there(), left_at=None, away_since__lt=begun_before)
 
 
 def _remove(row: int, until: datetime | None) -> bool:
@@ -177,9 +184,11 @@ def _remove(row: int, until: datetime | None) -> bool:
         client = SessionClient.objects.filter(_grace_is_over(), live_workers.not_after(until), pk=row).first()
         if client is None:
             return False
+        running = None if session is None else turns.fail_calls_of(tx, session, client.client, GONE)
+        if session is not None and client.left_at is None:
+            clients.record_leaving(tx, session, client, "gone")
         with nullcontext() if session is None else usage_entries.counting_client_bytes(session):
             client.delete()
-        running = None if session is None else turns.fail_calls_of(tx, session, client.client, GONE)
     turns.tell_worker_of_answer(running)
     return True
 

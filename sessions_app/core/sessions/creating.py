@@ -247,7 +247,7 @@ def _create(caller: Caller, new: NewSession, first_turn: FirstTurn | None, idemp
         if workspace is not None:
             Session.objects.filter(pk=session.pk).update(workspace=workspace)
         if new.client is not None:
-            _activate(session, new.client)
+            _activate(session, new.client, stays=new.family != "0.1")
         started = None
         if first_turn is not None:
             definition = definitions.resolve(new.spec)
@@ -269,9 +269,9 @@ def _create(caller: Caller, new: NewSession, first_turn: FirstTurn | None, idemp
     return Created(session_id, session, None if started is None else started.accepted(tx, asking.rate_statuses))
 
 
-def _activate(session: Session, client: clients.Entry) -> None:
+def _activate(session: Session, client: clients.Entry, *, stays: bool) -> None:
     """Make the client that creates the session its active client."""
-    clients.put(session, client)
+    clients.put(session, client, stays=stays)
     adopted = clients.merged_customizations([], client.id, client.customizations or [])
     if adopted:
         clients.store_customizations(session, adopted)

@@ -40,10 +40,11 @@ _CONDITIONS: Mapping[str, str] = {
     REVOKED: """(exists (select 1 from sessions_app_apikey where revoked_at > {moment})
  or exists (select 1 from sessions_app_turn t join sessions_app_apikey k on k.id = t.api_key_id
   where t.state = 'queued' and k.revoked_at is not null))""",
-    VANISHED: """exists (select 1 from sessions_app_sessionclient c where c.left_at is null and not exists (
-  select 1 from sessions_app_clientpresence p
+    VANISHED: """exists (select 1 from sessions_app_sessionclient c
+ where c.left_at is null and c.away_since is null and not exists (select 1 from sessions_app_clientpresence p
   where p.tenant_id = c.tenant_id and p.client = c.client and p.seen_at > {moment}))""",
-    GRACE: "exists (select 1 from sessions_app_sessionclient where left_at < {moment})",
+    GRACE: """(exists (select 1 from sessions_app_sessionclient where left_at < {moment})
+ or exists (select 1 from sessions_app_sessionclient where left_at is null and away_since < {moment}))""",
     TERMINALS: """(exists (select 1 from sessions_app_terminal where state in ('requested', 'running'))
  or exists (select 1 from sessions_app_terminal where claim_call is not null and disposed_at is null))""",
     USAGE: "exists (select 1 from sessions_app_usageentry)",
@@ -69,6 +70,7 @@ def _look() -> Look:
         recently,
         recently,
         -float(settings.AGENTHOST_AHP_PRESENCE_SECONDS),
+        -float(settings.AGENTHOST_AHP_GRACE_SECONDS),
         -float(settings.AGENTHOST_AHP_GRACE_SECONDS),
     )
     ((clock, *answers),) = raw_sql.rows(_LOOK, seconds)

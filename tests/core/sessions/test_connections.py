@@ -59,6 +59,62 @@ def test_a_clients_calls_fail_when_its_grace_period_is_over(
     clients.join(alice.caller, session, clients.Entry("c2", None, []), dispatched=action(client="c2"))
 
 
+@pytest.mark.rule("V182")
+def test_a_client_beside_others_leaves_after_its_grace_period_and_its_calls_end_first(
+    alice: World, start_worker: Any, model: ModelServer, settings: Settings
+) -> None:
+    start_worker()
+    session = make(alice)
+    connections.connected(alice.caller, "c1", "w1", resumed=False)
+    entry = clients.Entry("c1", None, [OPEN_FILE])
+    clients.join(alice.caller, session, entry, beside_others=True, dispatched=action(client="c1"))
+    script = model.script([call("open_file")], [text("ok")])
+    start(alice, session, script)
+    waiting_call(session, "open_file")
+    ends(session, "t1", "waiting")
+
+    def kinds() -> list[str]:
+        return [kind for kind, _ in events(session)]
+
+    # It comes back in time, whatever the sweep does meanwhile: nothing has happened.
+    connections.disconnected(alice.caller, "c1", "w1")
+    connections.leave_vanished()
+    connections.end_grace_periods()
+    assert clients.is_active(session.pk, "c1")
+    connections.connected(alice.caller, "c1", "w2", resumed=True)
+    settings.AGENTHOST_AHP_GRACE_SECONDS = 0.0
+    connections.end_grace_periods()
+    assert clients.is_active(session.pk, "c1")
+    assert "client_left" not in kinds()
+    # It does not come back.
+    connections.disconnected(alice.caller, "c1", "w2")
+    connections.end_grace_periods()
+    assert not clients.is_active(session.pk, "c1")
+    assert kinds().index("call_finished") < kinds().index("client_left")
+    assert kinds().count("client_left") == 1
+    ends(session, "t1")
+    assert said(session)[-2] == ("tool", connections.GONE)
+    assert "open_file" not in model.requests_of(script)[1].tool_names
+
+
+@pytest.mark.rule("V182")
+def test_a_client_whose_process_died_is_away_before_it_leaves(alice: World, settings: Settings) -> None:
+    session = make(alice)
+    connections.connected(alice.caller, "c1", "w1", resumed=False)
+    entry = clients.Entry("c1", None, [])
+    clients.join(alice.caller, session, entry, beside_others=True, dispatched=action(client="c1"))
+    settings.AGENTHOST_AHP_PRESENCE_SECONDS = 0.0
+    assert connections.leave_vanished() == 1
+    assert connections.leave_vanished() == 0
+    connections.end_grace_periods()
+    assert clients.is_active(session.pk, "c1")
+    settings.AGENTHOST_AHP_GRACE_SECONDS = 0.0
+    connections.end_grace_periods()
+    assert not clients.is_active(session.pk, "c1")
+    left = {"client": "c1", "cause": "gone", "shown_before": "c1", "shown_after": None}
+    assert [payload for kind, payload in events(session) if kind == "client_left"] == [left]
+
+
 @pytest.mark.rule("R189")
 def test_a_client_that_returns_in_its_grace_period_completes_its_call(
     alice: World, start_worker: Any, model: ModelServer
