@@ -100,7 +100,13 @@ async def test_a_snapshot_has_all_turns_whatever_the_view(host: str, sample: Sam
         assert "turnsNextCursor" not in client.state(chat_uri(uri))
         created = (await client.request("listSessions", {"channel": ROOT}))["items"][0]["createdAt"]
         assert {(each["startedAt"], each["duration"], each["state"]) for each in turns} == {(created, 0, "complete")}
-        for wrong in ({"view": 3}, {"view": {"turns": "3"}}, {"delivery": {"maxLatencyMs": "x"}}, {"delivery": []}):
+        wrongs: list[dict[str, Any]] = [
+            {"view": 3},
+            {"view": {"turns": "3"}},
+            {"delivery": {"maxLatencyMs": "x"}},
+            {"delivery": []},
+        ]
+        for wrong in wrongs:
             assert await client.code_of("subscribe", channel=chat_uri(uri), **wrong) == -32602, wrong
     assert len((await old.subscribe(f"echo:/{session.public_id}"))["turns"]) == 200
     await old.close()
