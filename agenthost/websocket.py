@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Hashable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, cast
 
 from django.conf import settings
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.exceptions import InvalidState
+from websockets.frames import Frame, Opcode
 from websockets.protocol import State
 
 from agenthost.edge import bodies
@@ -28,6 +29,8 @@ DONE = "agenthost.done"
 """A member of ``websocket.receive``: a function to call when the message is served. Until then it counts."""
 OWNER = "agenthost.owner"
 """A member of ``websocket.accept``: the tenant for which messages count."""
+WRITE_TEXT = "agenthost.write_text"
+"""ASGI extension: sends a small text at once, without a task, or returns False if it has to be sent as usual."""
 _CLOSE_SECONDS = 5.0
 _FAILED = 1011
 _TRY_LATER = 1013
@@ -38,6 +41,12 @@ _PIECE = 4096
 _FRAMES_PER_SECOND = 500
 _FRAMES_AT_ONCE = 2000
 """For frames that are not whole messages (pings, pongs, fragments), which no other limit covers."""
+
+
+@lru_cache(maxsize=8)
+def frame_of(text: str) -> bytes:
+    """A server's frames are not masked, so all peers that get a text one after the other get the same bytes."""
+    return Frame(Opcode.TEXT, text.encode()).serialize(mask=False)
 
 
 class WebSocket(WebSocketsSansIOProtocol):
@@ -216,6 +225,15 @@ class WebSocket(WebSocketsSansIOProtocol):
         elif message["type"] in ("websocket.accept", "websocket.close"):
             self._feed()
 
+    def write_text(self, text: str) -> bool:
+        """Send a text, unless the peer has to read first; False if it was not sent."""
+        if not self._accepted or self.close_sent or self.disconnected or not self.writable.is_set():
+            return False
+        if self._sending_text.locked() or self.conn.state is not State.OPEN or self.transport.is_closing():
+            return False
+        self.transport.write(frame_of(text))
+        return True
+
     def _forget_handshake(self) -> None:
         """Free the headers, which have the key: the parser and the scope would keep them as long as the connection."""
         self.request.headers.clear()
@@ -247,9 +265,12 @@ class WebSocket(WebSocketsSansIOProtocol):
         self.transport.write(b"".join(self.conn.data_to_send()))
 
     async def run_asgi(self) -> None:
+        self.scope["extensions"][WRITE_TEXT] = {"call": self.write_text}
         try:
             await super().run_asgi()
         finally:
+            # It refers to this object, which refers to the scope.
+            self.scope["extensions"].clear()
             self.loop.call_later(_CLOSE_SECONDS, self.transport.abort)
 
     # --- pings ---

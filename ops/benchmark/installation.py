@@ -293,6 +293,11 @@ class Installation(Server):
         return self._key
 
     @property
+    def ports(self) -> list[int]:
+        """Of the webs."""
+        return list(self._ports)
+
+    @property
     def origins(self) -> list[str]:
         return [f"http://127.0.0.1:{port}" for port in self._ports]
 

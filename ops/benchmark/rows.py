@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from ops.benchmark import cost_rows, file_rows, installation_rows, record_rows, session_rows, stream_rows, terminal_rows
+from ops.benchmark import (
+    cost_rows,
+    file_rows,
+    installation_rows,
+    record_rows,
+    session_rows,
+    stream_rows,
+    terminal_rows,
+    watcher_rows,
+)
 
 ROWS = (
     *stream_rows.ROWS,
     *session_rows.ROWS,
     *cost_rows.ROWS,
+    *watcher_rows.ROWS,
     *installation_rows.ROWS,
     *terminal_rows.ROWS,
     *file_rows.ROWS,

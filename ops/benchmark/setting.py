@@ -46,6 +46,9 @@ class Size:
     file_reads: int = 500
     searched: int = 1_000_000
     key_changes: int = 4_000
+    mixed_watchers: tuple[int, ...] = (6, 60)
+    mixed_turns: int = 5
+    watchers: int = 1000
 
 
 FULL = Size()
@@ -71,6 +74,9 @@ QUICK = Size(
     file_reads=50,
     searched=20_000,
     key_changes=400,
+    mixed_watchers=(6,),
+    mixed_turns=1,
+    watchers=50,
 )
 
 
@@ -98,6 +104,7 @@ SHORT = model(10, 50)
 LONGER = model(100, 20)
 SLOW = model(60, 0.1)
 """Long enough for any measurement, with hardly any work."""
+BRISK = model(200, 100)
 AT_ONCE = model(1, 0)
 BURST_TOKENS, BURST_STREAMS = 400, 50
 BURST = model(BURST_TOKENS, 0)
@@ -114,11 +121,15 @@ def steady_200(size: Size) -> Streams:
     return Streams(200, 20, 100, 2 * size.steady_turns)
 
 
+def watched_5(size: Size) -> Streams:
+    """A token every 200 ms: a thousand watchers get 5,000 envelopes a second."""
+    return Streams(1, 5, round(5 * size.paced_seconds))
+
+
 def models(size: Size) -> list[str]:
     """All models that the rows use; the server needs an agent for each."""
-    return list(
-        dict.fromkeys([SINGLE, AT_ONCE, ONE, SHORT, LONGER, SLOW, BURST, HOT, steady_50(size).model, steady_200(size).model])
-    )
+    paced = [streams(size).model for streams in (steady_50, steady_200, watched_5)]
+    return list(dict.fromkeys([SINGLE, AT_ONCE, ONE, SHORT, LONGER, SLOW, BRISK, BURST, HOT, *paced]))
 
 
 @dataclass

@@ -55,10 +55,12 @@ class Connection:
     """One client's connection.
 
     ``version``: chosen by the handshake, fixed once ``is_open``. ``client``: the client's id, "" before the handshake.
-    ``close_code``: set when the connection is to be closed. ``key``: the key that opened it.
+    ``close_code``: set when the connection is to be closed. ``key``: the key that opened it. ``write``: see ``Outbox``.
     """
 
-    def __init__(self, key: Watched | Slot, switchboard: Switchboard, versions: Versions) -> None:
+    def __init__(
+        self, key: Watched | Slot, switchboard: Switchboard, versions: Versions, write: Callable[[str], bool] | None = None
+    ) -> None:
         self.id = new_id("conn")
         self._key = key
         self.switchboard = switchboard
@@ -67,7 +69,7 @@ class Connection:
         self.is_open = False
         self.remembered: Version | None = None
         """The version of an earlier handshake of the client that comes back; None: not known."""
-        self.outbox = Outbox(settings.AGENTHOST_AHP_QUEUE_BYTES, self._on_news, switchboard.unsent)
+        self.outbox = Outbox(settings.AGENTHOST_AHP_QUEUE_BYTES, self._on_news, switchboard.unsent, write)
         self.subscriptions: dict[Channel, None] = {}
         self.client = ""
         self.life = ""

@@ -38,6 +38,8 @@ FAILED = 1011
 _CLOSING_SECONDS = 5.0
 """How long a connection that is being closed waits for a client that does not read."""
 
+_WRITE_TEXT = "agenthost.write_text"
+"""ASGI extension: sends a text at once, without a task, or returns False if it has to be sent as usual."""
 _DONE = "agenthost.done"
 """Called when a message has been answered: until then the server counts its bytes."""
 
@@ -95,7 +97,9 @@ async def _admit(scope: MutableMapping[str, Any], stack: AsyncExitStack, version
             scope["agenthost"]["owner"] = caller.tenant
         board = await stack.enter_async_context(board_of(caller.tenant))
         key = stack.enter_context(key_watch.watching(Slot(Quota.CONNECTIONS_AT_ONCE, caller)))
-        connection = Connection(key, board, versions)
+        # Taken, so that an idle connection does not keep the extension in its scope.
+        write = scope.get("extensions", {}).pop(_WRITE_TEXT, {}).get("call")
+        connection = Connection(key, board, versions, write)
         key.on_end(partial(connection.close, KEY_ENDED))
         stack.push_async_callback(presence.leave, connection)
         stack.callback(board.remove, connection)

@@ -23,6 +23,8 @@ class _Held:
 
 
 _STEP = 64 * 1024
+_AT_ONCE = 16 * 1024
+"""Characters of a text that may be sent without being counted: a connection's socket buffers a few of them."""
 
 
 class Unsent:
@@ -82,11 +84,19 @@ class Outbox:
     """The bounded queue of one connection.
 
     ``overflowed``: an action did not fit. Nothing is queued from then on and the connection has to be closed, because later
-    actions must not be sent without it (R6). ``unsent``: counts the texts of all connections of the tenant.
+    actions must not be sent without it (R6). ``unsent``: counts the texts of all connections of the tenant. ``write``: sends a
+    text at once, which needs no queue and wakes no task, or returns False if the client has to read first.
     """
 
-    def __init__(self, most_bytes: int, on_news: Callable[[], None], unsent: Unsent | None = None) -> None:
+    def __init__(
+        self,
+        most_bytes: int,
+        on_news: Callable[[], None],
+        unsent: Unsent | None = None,
+        write: Callable[[str], bool] | None = None,
+    ) -> None:
         self._most = most_bytes
+        self._write = write
         self._on_news = on_news
         self._unsent = Unsent() if unsent is None else unsent
         self._ready: list[str] = []
@@ -113,13 +123,13 @@ class Outbox:
 
     def put_notice(self, text: str) -> None:
         """Queue a notification, which has no number."""
-        if self._fits(text):
+        if not self._is_written(text) and self._fits(text):
             self._push(text)
             self._on_news()
 
     def put_action(self, seq: int, channel: Hashable, text: str) -> None:
         """Queue an envelope. ``channel``: the one that it changes; None for a rejection, which no snapshot contains."""
-        if not self._fits(text):
+        if self._is_written(text) or not self._fits(text):
             return
         if self._holding:
             self._held.append(_Held(seq, channel, text))
@@ -154,8 +164,8 @@ class Outbox:
         if self._current is not None:
             self._uncount(self._current)
             self._current = None
-        # It refers to the connection, which refers to this object.
-        self._on_news = _do_nothing
+        # They refer to the connection, which refers to this object.
+        self._on_news, self._write = _do_nothing, None
 
     # --- around a snapshot ---
 
@@ -190,6 +200,12 @@ class Outbox:
         for each in after:
             self._push(each.text)
         self._on_news()
+
+    def _is_written(self, text: str) -> bool:
+        """Send a text now, if nothing is to be sent before it and it is small."""
+        if self._write is None or self._holding or self._ready or self._sending or self._current is not None or self.overflowed:
+            return False
+        return len(text) <= _AT_ONCE and self._write(text)
 
     def _fits(self, text: str) -> bool:
         """Whether a text fits; if not, the outbox overflows."""

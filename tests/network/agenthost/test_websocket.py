@@ -16,7 +16,7 @@ from websockets.sync.client import ClientConnection
 
 from agenthost.edge import bodies
 from agenthost.guard import Receive, Scope, Send
-from agenthost.websocket import DONE, OWNER, WebSocket
+from agenthost.websocket import DONE, OWNER, WRITE_TEXT, WebSocket
 from tests.serving import Connection, serving
 
 TEXT, CONTINUATION, PING, PONG = 1, 0, 9, 10
@@ -67,13 +67,16 @@ class Echo:
     """Lets a peer in when ``admit`` is set; serves while ``serve`` is set. ``large``: more than the kernel buffers."""
 
     def __init__(self) -> None:
-        self.asked, self.admit, self.serve, self.got = (threading.Event() for _ in range(4))
+        self.asked, self.admit, self.serve, self.got, self.done = (threading.Event() for _ in range(5))
+        self.at_once: list[bool] = []
         self.reads_before = 0
         self.admit.set()
         self.serve.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
+        write = scope["extensions"][WRITE_TEXT]["call"]
+        self.at_once.append(write("before the handshake is complete"))
         self.asked.set()
         assert await asyncio.to_thread(self.admit.wait, 20)
         # Turns of the loop in which it would read what has come.
@@ -88,6 +91,19 @@ class Echo:
             await asyncio.to_thread(self.serve.wait, 20)
             if text == "large":
                 writing.add(asyncio.ensure_future(cast(Any, send({"type": "websocket.send", "text": "x" * 24_000_000}))))
+            elif text == "fill":
+                while self.at_once[-1:] != [False] or len(self.at_once) == 1:
+                    self.at_once.append(len(self.at_once) < 10_000 and write(f"{len(self.at_once):1000}"))
+                self.done.set()
+            elif text == "fragments":
+                # Held while a long text is sent.
+                async with write.__self__._sending_text:
+                    self.at_once.append(write("between them"))
+                self.done.set()
+            elif text == "close":
+                await send({"type": "websocket.close", "code": 1000})
+                self.at_once.append(write("late"))
+                self.done.set()
             elif text == "huge":
                 await send({"type": "websocket.send", "text": HUGE})
             elif text != "nothing":
@@ -235,3 +251,30 @@ def test_a_large_text_is_written_as_the_peer_reads_it_and_arrives_whole(port: in
             client.send("y" * size)
             assert client.recv(timeout=20) == "y" * size
     assert Watched.most_unread < 500_000
+
+
+def test_a_text_is_written_at_once_unless_the_peer_has_to_read_first(port: int, echo: Echo) -> None:
+    with connected(port) as client:
+        client.send("fill")
+        assert echo.done.wait(20)
+        assert (echo.at_once[:2], len(echo.at_once) < 10_000) == ([False, True], True)
+        # Within one turn of the loop, in which the transport asks for no pause.
+        assert Watched.most_unread < 100_000
+        count = len(echo.at_once) - 2
+        assert [client.recv(timeout=20) for _ in range(count)] == [f"{number:1000}" for number in range(1, count + 1)]
+        echo.done.clear()
+        client.send("é")
+        assert client.recv(timeout=20) == "é"
+        client.send("close")
+        assert code_of_end(client) == 1000
+        assert echo.done.wait(20)
+        assert not echo.at_once[-1]
+
+
+def test_nothing_is_written_into_a_text_that_is_sent_in_fragments(port: int, echo: Echo) -> None:
+    with connected(port) as client:
+        client.send("fragments")
+        assert echo.done.wait(20)
+        assert not echo.at_once[-1]
+        client.send("whole")
+        assert client.recv(timeout=20) == "whole"

@@ -118,18 +118,25 @@ def test_notifications_that_nobody_reads_overflow_it_too() -> None:
 
 @pytest.mark.rule("R65")
 @given(
-    st.lists(st.tuples(st.sampled_from([1, 2, 3, None]), st.booleans()), max_size=40),
+    st.lists(st.tuples(st.sampled_from([1, 2, 3, None]), st.booleans(), st.booleans()), max_size=40),
     st.integers(0, 40),
     st.integers(0, 40),
 )
 def test_numbers_never_fall_and_nothing_is_lost_or_sent_twice(
-    events: list[tuple[int | None, bool]], held_from: int, fresh: int
+    events: list[tuple[int | None, bool, bool]], held_from: int, fresh: int
 ) -> None:
-    """For all delayed actions and all positions of the snapshot of resource 3."""
-    outbox = _outbox()
+    """For all delayed actions, all positions of the snapshot of resource 3, and clients that have read enough or not."""
     out: list[str] = []
+    has_read = False
+
+    def write(text: str) -> bool:
+        if has_read:
+            out.append(text)
+        return has_read
+
+    outbox = Outbox(100_000, lambda: None, write=write)
     floor = min(max(held_from, fresh), len(events))
-    for seq, (key, drains) in enumerate(events, 1):
+    for seq, (key, drains, has_read) in enumerate(events, 1):  # noqa: B007 - write uses it
         if seq == held_from + 1:
             outbox.hold()
         outbox.put_action(seq, key, f"{seq}")
@@ -142,11 +149,46 @@ def test_numbers_never_fall_and_nothing_is_lost_or_sent_twice(
     numbers = [int(text) for text in out if text != "snapshot"]
     assert numbers == sorted(set(numbers))
     expected = {
-        seq for seq, (key, _) in enumerate(events, 1) if held_from >= len(events) or key != 3 or seq <= held_from or seq > floor
+        seq for seq, (key, *_) in enumerate(events, 1) if held_from >= len(events) or key != 3 or seq <= held_from or seq > floor
     }
     assert set(numbers) == expected
     assert all(int(text) <= floor for text in out[:place] if text != "snapshot") or held_from >= len(events)
     assert all(int(text) > floor for text in out[place + 1 :])
+
+
+@pytest.mark.rule("R6")
+def test_a_text_is_sent_at_once_only_if_nothing_is_to_be_sent_before_it() -> None:
+    written: list[str] = []
+    refused: list[str] = []
+
+    def write(text: str) -> bool:
+        (refused if text.startswith("unread") else written).append(text)
+        return not text.startswith("unread")
+
+    outbox = Outbox(1_000_000, lambda: None, write=write)
+    outbox.put_action(1, 7, "one")
+    outbox.put_notice("notice")
+    assert (written, _taken(outbox)) == (["one", "notice"], [])
+    outbox.put_action(2, 7, "unread two")
+    outbox.put_action(3, 7, "three")
+    assert outbox.next() == "unread two"
+    # The first of them is still being sent.
+    outbox.put_action(4, 7, "four")
+    assert _taken(outbox) == ["three", "four"]
+    outbox.put_action(5, 7, "long " * 10_000)
+    outbox.put_notice("behind it")
+    assert [text[:10] for text in _taken(outbox)] == ["long long ", "behind it"]
+    outbox.put("an answer")
+    outbox.put_action(6, 7, "six")
+    assert _taken(outbox) == ["an answer", "six"]
+    assert (written, refused, outbox.size) == (["one", "notice"], ["unread two"], 0)
+    outbox.put_action(7, 7, "seven")
+    outbox.overflow()
+    outbox.put_action(8, 7, "eight")
+    outbox.put_notice("too late")
+    outbox.end()
+    outbox.put_action(9, 7, "nine")
+    assert written == ["one", "notice", "seven"]
 
 
 class Room:
