@@ -272,9 +272,10 @@ def test_ended_turns_are_found_by_their_index(acme: Tenant) -> None:
         if connection.vendor == "postgresql":
             cursor.execute("set enable_seqscan = off")
         explain = "explain " if connection.vendor == "postgresql" else "explain query plan "
-        cursor.execute(explain + turns._ENDED, [turns._time(now()), turns._time(now())])
+        cursor.execute(explain + turns._ENDED, [turns._time(now())] * 4)
         plan = " ".join(str(row) for row in cursor.fetchall())
         if connection.vendor == "postgresql":
             cursor.execute("reset enable_seqscan")
     assert "turn_ended" in plan, plan
+    assert "attempt_ended" in plan, plan
     assert "event_run_start" in plan, plan
