@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from tests.e2e import server as servers
 from tests.e2e.ahp_mirror import V0_9, V1_0, Mirror, mirroring
 from tests.e2e.ahp_watcher import url_of, watching
 from tests.e2e.client import Client as Application
+from tests.e2e.client_v1 import ClientV1
+from tests.e2e.client_v2 import ClientV2
 from tests.e2e.server import Server
 from tests.e2e.test_ahp_1_turns import both, calls_of, check_all, text_of
 from tests.e2e.test_ahp_process_kills import back_at
@@ -43,7 +46,8 @@ async def test_a_resumed_turn_goes_on_for_everybody_who_watches(
     server: Server, model: ModelServer, version: ClientVersion
 ) -> None:
     url, key = url_of(server), server.keys.alice
-    app = Application(server.origin(), key)
+    applications = [kind(server.origin(), key) for kind in (Application, ClientV2, ClientV1)]
+    app = applications[0]
     harbour = f"resumed {version.offers[0]}"
     prompt = failing(model, harbour, [steps.text("the "), steps.gate(harbour), steps.text("answer")])
     async with (
@@ -81,14 +85,22 @@ async def test_a_resumed_turn_goes_on_for_everybody_who_watches(
         await old.until(lambda: "activeTurn" not in old.state(uri))
         assert old.state(uri)["turns"][-1]["state"] == "complete"
         assert await reading == ["turn_start", "text_delta", "text_delta", "turn_stop"]
-        for history, roles in (("full", ["user", "assistant", "tool", "assistant", "assistant"]), ("compacted", None)):
-            lines = await asyncio.to_thread(app.history, public, history)
-            assert [line["role"] for line in lines] == (roles or ["user", "assistant", "tool", "assistant"])
+        for each in applications:
+            full, compacted = [await asyncio.to_thread(each.history, public, kind) for kind in ("full", "compacted")]
+            assert [line["role"] for line in full] == ["user", "assistant", "tool", "assistant", "assistant"]
+            assert compacted == [line for line in full if line["content"] != "Half of "]
+        # Such a history is a valid beginning of another session, and the session itself goes on.
+        seeded = await asyncio.to_thread(partial(app.create, "pilot", messages=full))
+        for session in (seeded, public):
+            outcome = await asyncio.to_thread(app.turn, session, model.script([steps.text("more")]))
+            assert (outcome.stop, outcome.text) == ("end_turn", "more")
         assert await owner.refused(chat, "chat/turnResume", turnId=failed["id"])
+        await owner.until(lambda: len(owner.state(chat)["turns"]) == 2)
         await owner.until(lambda: owner.state(uri)["chats"][0]["status"] & 31 == 1)
         await check_all(owner, other, channels=(uri, chat))
         await old.check(uri)
-    app.close()
+    for each in applications:
+        each.close()
     assert server.tools.executions("tide_table", harbour=harbour) == 1
 
 
