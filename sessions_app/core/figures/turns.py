@@ -73,7 +73,8 @@ _FIRST_OUTPUT = f"""
  ) order by e.seq limit 1)
 """
 # A turn that was reopened ends more than once, and each end counts. Of its attempts only the first has a first output: the
-# others began when somebody wanted them to. Copies of attempts, in forks, do not count: their turns never ran.
+# others began when somebody wanted them to. Copies of attempts, in forks, do not count: their turns never ran. CROSS JOIN fixes
+# SQLite's join order.
 _ENDED = f"""
 select t.tenant_id, coalesce(t.api_key_id, 0), s.agent_name, t.state, t.stop_reason, t.error, t.failure, t.run,
  t.created_at, t.ended_at, case when t.attempt > 1 then null else {_FIRST_OUTPUT.format(ended="t.ended_at")} end
@@ -82,9 +83,8 @@ where t.ended_at is not null and t.ended_at >= %s and t.ended_at < %s
 union all
 select t.tenant_id, a.key_id, s.agent_name, 'error', 'error', a.error, a.failure, a.run,
  t.created_at, a.ended_at, case when a.number > 1 then null else {_FIRST_OUTPUT.format(ended="a.ended_at")} end
-from sessions_app_turnattempt a join sessions_app_turn t on t.id = a.turn_id
-join sessions_app_session s on s.id = t.session_id
-where a.ended_at >= %s and a.ended_at < %s and t.fence > 0
+from sessions_app_turnattempt a cross join sessions_app_turn t join sessions_app_session s on s.id = t.session_id
+where a.ended_at >= %s and a.ended_at < %s and t.id = a.turn_id and t.fence > 0
 """
 
 

@@ -32,11 +32,11 @@ from tests.core.client_actions import ends, start
 from tests.core.conftest import World, turn_of, wait_for_state
 from tests.core.dispatching import action, events
 from tests.core.law import _law_of_states  # noqa: F401 - runs after each test
-from tests.core.reopening import BREAKS, GOES_ON, failed, reopen
+from tests.core.reopening import ADD_ONE, BREAKS, GOES_ON, failed, reopen, script
 from tests.core.tenancy.test_quotas import limit_tenant
 from tests.core.turns.test_turns import full
 from tests.fakes.model_server import ModelServer
-from tests.fakes.steps import status
+from tests.fakes.steps import call, status, text
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("fresh_tools", "lasting_presence")]
 
@@ -225,6 +225,24 @@ def test_a_steering_message_that_came_before_reaches_the_next_attempt(
     wait_for_state(reopen(alice, session, turn), "done")
     roles = [role for role, _ in full(session)]
     assert roles == ["user", "assistant", "tool", "assistant", "user", "assistant"], "steered before the next model call"
+
+
+def test_each_steering_message_is_taken_after_several_broken_steps(alice: World, start_worker: Start, model: ModelServer) -> None:
+    """The run does not know the unfinished messages, but counts them when it looks for the message that it has stored."""
+    start_worker()
+    session, said = alice.session(tools=[*ADD_ONE, {"name": "block", "trust": True}]), script(model, BREAKS)
+    turn = ends(session, alice.say(session, said).public_id, "error")
+    for _ in range(2):
+        reopen(alice, session, turn)
+        ends(session, turn.public_id, "error")
+    first, second = model.script([call("block", {"n": 1}, id="b")]), model.script([text("Two.")])
+    inbox.put(alice.caller, session, "steering", "m1", UserMessage(first), dispatched=action())
+    accepted = reopen(alice, session, turn)
+    assert tools.entered.wait(60)
+    inbox.put(alice.caller, session, "steering", "m2", UserMessage(second), dispatched=action())
+    tools.release.set()
+    wait_for_state(accepted, "done")
+    assert [content for role, content in full(session) if role == "user"] == [said, first, second]
 
 
 def test_a_deadline_of_the_failed_run_does_not_stop_the_next(alice: World, start_worker: Start, model: ModelServer) -> None:
