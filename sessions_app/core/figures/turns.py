@@ -18,7 +18,7 @@ from django.db import connection, transaction
 from sessions_app.core.base.maintenance import Round
 from sessions_app.core.figures import histograms, marks
 from sessions_app.core.figures.histograms import Histogram
-from sessions_app.models import HOUR, MINUTE, Turn, TurnFigures
+from sessions_app.models import HOUR, MINUTE, Turn, TurnAttempt, TurnFigures
 
 _MARK = "turns"
 AGAIN = timedelta(minutes=3)
@@ -111,10 +111,12 @@ def count(this: Round, now: datetime) -> int:
 
 
 def _next_minute(start: datetime, end: datetime) -> datetime | None:
-    """The first minute in which a turn ended or figures are stored. A day without turns has 1,440 others."""
-    ended = Turn.objects.filter(ended_at__gte=start, ended_at__lt=end).order_by("ended_at").values_list("ended_at", flat=True)
+    """The first minute in which a turn or an attempt ended or figures are stored. A day without turns has 1,440 others."""
+    wanted = {"ended_at__gte": start, "ended_at__lt": end}
+    ended = Turn.objects.filter(**wanted).order_by("ended_at").values_list("ended_at", flat=True)
+    failed = TurnAttempt.objects.filter(**wanted).order_by("ended_at").values_list("ended_at", flat=True)
     stored = TurnFigures.objects.filter(width=MINUTE, at__gte=start, at__lt=end).order_by("at").values_list("at", flat=True)
-    found = [at for at in (ended.first(), stored.first()) if at is not None]
+    found = [at for at in (ended.first(), failed.first(), stored.first()) if at is not None]
     return marks.start_of(min(found), MINUTE) if found else None
 
 

@@ -267,6 +267,8 @@ def test_each_end_counts_in_the_figures(alice: World, start_worker: Start, model
     start_worker()
     session, turn, _ = failed(alice, model)
     wait_for_state(reopen(alice, session, turn), "done")
+    # Nothing else has ended in that minute.
+    TurnAttempt.objects.update(ended_at=timezone.now() - timedelta(minutes=2, seconds=30))
     marks.write("turns", timezone.now() - timedelta(minutes=2))
     figures.count(Round(60), timezone.now())
     rows = TurnFigures.objects.filter(width=60, tenant_id=0)
