@@ -11,8 +11,8 @@ from django.urls import path
 from agents_app import exact_json
 from sessions_app.admin.pages import ReadOnlyAdmin, badge
 from sessions_app.admin.tenant_pages import KEPT
+from sessions_app.core.sessions import tenant_deletion
 from sessions_app.core.tenancy.rights import Right
-from sessions_app.core.worker import tenant_deletion
 from sessions_app.models import TenantDeletion
 
 _COUNTED = 10_000

@@ -15,11 +15,10 @@ from sessions_app.accounts.people import account, actor, address
 from sessions_app.admin import exports
 from sessions_app.admin.pages import OperatorAdmin
 from sessions_app.core.base.errors import NotPossible
-from sessions_app.core.sessions import export_files, exporting
+from sessions_app.core.sessions import export_files, exporting, tenant_deletion
 from sessions_app.core.tenancy import rights
 from sessions_app.core.tenancy.rights import Right
 from sessions_app.core.turns import refusals, tasks
-from sessions_app.core.worker import tenant_deletion
 from sessions_app.models import Tenant, TenantDeletion
 from sessions_app.presentation import downloads
 

@@ -32,6 +32,8 @@ class Lock(IntEnum):
     """Its holder removes and counts workspaces."""
     AUDIT_SINKS = 5
     """Its holder sends the audit to other systems."""
+    DELETIONS = 6
+    """Its holder deletes tenants."""
 
 
 # The first of an advisory lock's two numbers. The core's other advisory locks have one number, which is another key space.

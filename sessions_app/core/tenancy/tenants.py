@@ -1,4 +1,4 @@
-"""Creating, changing, suspending and resuming tenants. worker/tenant_deletion.py deletes what
+"""Creating, changing, suspending and resuming tenants. sessions/tenant_deletion.py deletes what
 is stored of a tenant; its row stays."""
 
 from __future__ import annotations

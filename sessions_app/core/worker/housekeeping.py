@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from functools import partial
@@ -17,11 +18,11 @@ from sessions_app.core.base.maintenance import Round
 from sessions_app.core.base.session_locks import Lock, SessionLocks
 from sessions_app.core.log import journal
 from sessions_app.core.records import database_checks, dispatches, handshakes, idempotency, live_workers, search_index
-from sessions_app.core.sessions import connections
+from sessions_app.core.sessions import connections, tenant_deletion
+from sessions_app.core.sessions.removing import BATCH, remove_session
 from sessions_app.core.tenancy import audit_chain, audit_sinks, key_addresses, model_use, tokens, usage_entries, webhooks
 from sessions_app.core.terminals import services as terminals
-from sessions_app.core.worker import retention, tenant_deletion
-from sessions_app.core.worker.removing import BATCH, remove_session
+from sessions_app.core.worker import retention
 from sessions_app.core.workspaces import upkeep
 from sessions_app.models import Session, TenantDeletion
 
@@ -33,6 +34,8 @@ _READERS_LEAVE_WITHIN = timedelta(minutes=1)
 _SESSIONS_A_RUN = 200
 _STEP_SECONDS = 20.0
 _SINK_SECONDS = 25.0
+_SLICE_SECONDS, _PAUSE_SHARE = 2.0, 0.25
+"""Of the deletion of tenants, which goes on from one slice to the next."""
 _LOCK_SECONDS = 0.5
 """The lock timeout of the few statements that cannot skip locked rows."""
 _HANDSHAKES_KEPT = timedelta(days=90)
@@ -41,6 +44,9 @@ _DISPATCHES_KEPT = timedelta(days=1)
 _DAYS_OF_TOKENS = timedelta(days=90)
 _LOCK_LOST_AFTER_SECONDS = 60.0
 """A process that hangs within a step loses the lock of housekeeping after this."""
+
+
+_pause = time.sleep
 
 
 class _Rounds:
@@ -69,6 +75,7 @@ def start() -> None:
     _database.start()
     _workspaces.start()
     _audit_sinks.start()
+    _deletions.start()
 
 
 def run(may_run: Callable[[], bool] = lambda: True) -> None:
@@ -106,9 +113,23 @@ def send_audit(may_run: Callable[[], bool] = lambda: True) -> None:
         log.error("housekeeping_failed step='audit sinks': %s", redaction.described(error))
 
 
+def delete_tenants(may_run: Callable[[], bool] = lambda: True) -> None:
+    """Continue the deletions that were begun until they are finished, in slices of a few seconds.
+
+    Between two of them others get the database: the steps of ``run``, turns, and on SQLite whoever waits to write.
+    """
+    try:
+        while may_run() and tenant_deletion.advance_all(_SLICE_SECONDS):
+            database.release()
+            _pause(_SLICE_SECONDS * _PAUSE_SHARE)
+    except Exception as error:  # the next round tries again
+        log.error("housekeeping_failed step='deletions of tenants': %s", redaction.described(error))
+
+
 _database = _Rounds("housekeeping", Lock.HOUSEKEEPING, lambda may_run: run(may_run))  # noqa: PLW0108  # tests replace it
 _workspaces = _Rounds("workspaces", Lock.WORKSPACES, keep_workspaces)
 _audit_sinks = _Rounds("audit-sinks", Lock.AUDIT_SINKS, send_audit)
+_deletions = _Rounds("tenant-deletions", Lock.DELETIONS, delete_tenants)
 
 
 def _index_words() -> None:
@@ -174,7 +195,6 @@ _STEPS: Sequence[tuple[str, Callable[[], object]]] = (
     ("dispatches", partial(dispatches.delete_old, _DISPATCHES_KEPT)),
     ("handshakes", partial(handshakes.delete_old, _HANDSHAKES_KEPT)),
     ("audit", audit_chain.keep_up),
-    ("deletions of tenants", partial(tenant_deletion.advance_all, _STEP_SECONDS)),
     ("retention", partial(retention.enforce, _STEP_SECONDS)),
     ("mark", database_checks.note_housekeeping),
 )

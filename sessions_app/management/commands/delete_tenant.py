@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from sessions_app.core.worker import tenant_deletion
+from sessions_app.core.sessions import tenant_deletion
 from sessions_app.management.operator import OperatorCommand
 from sessions_app.models import TenantDeletion
 

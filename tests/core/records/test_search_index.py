@@ -9,7 +9,7 @@ import pytest
 
 from sessions_app.core.base.maintenance import Round
 from sessions_app.core.records import live_workers, search_index
-from sessions_app.core.worker import removing
+from sessions_app.core.sessions import removing
 from sessions_app.models import SearchText, Session, Tenant
 from tests.faces.admin.conversations import call_block, make_session, make_tenant, make_turn, say, text_block
 

@@ -10,9 +10,9 @@ import pytest
 
 from agents_app.runtime.interface import Usage
 from agents_app.spec import AgentSpec, Price
-from sessions_app.core.sessions import deleting
+from sessions_app.core.sessions import deleting, removing
 from sessions_app.core.tenancy import model_use, usage_entries
-from sessions_app.core.worker import housekeeping, removing
+from sessions_app.core.worker import housekeeping
 from sessions_app.core.worker.worker import Worker
 from sessions_app.models import ModelUse
 from tests.core.conftest import World, wait_for_state

@@ -26,10 +26,10 @@ from sessions_app.core.base.user_messages import UserMessage
 from sessions_app.core.records import stored_messages
 from sessions_app.core.records.idempotency import IdempotencyKey
 from sessions_app.core.records.session_settings import Overrides
-from sessions_app.core.sessions import creating, deleting, inbox, listing
+from sessions_app.core.sessions import creating, deleting, inbox, listing, removing
 from sessions_app.core.tenancy import access, keys, quotas, rates, tenants, usage_entries
 from sessions_app.core.turns import ClientResult
-from sessions_app.core.worker import housekeeping, removing
+from sessions_app.core.worker import housekeeping
 from sessions_app.core.worker.worker import Worker
 from sessions_app.models import ApiKey, Measure, Message, Session, Tenant, Turn, TurnState, UsageEntry, UsageTotal
 from tests.core import tools

@@ -16,10 +16,9 @@ from agents_app.tools.signature import describe
 from agents_app.tools.source import BUILTINS
 from sessions_app.core.base.errors import ContentNotFound
 from sessions_app.core.records import file_edits, stored_messages
-from sessions_app.core.sessions import creating, deleting, state
+from sessions_app.core.sessions import creating, deleting, removing, state
 from sessions_app.core.tenancy import access, usage_entries
 from sessions_app.core.turns import Permission
-from sessions_app.core.worker import removing
 from sessions_app.core.workspaces import volume
 from sessions_app.models import FileVersion, Measure, Session, SessionDiffs, ToolCall, Workspace
 from tests.core.conftest import World, wait_for, wait_for_state

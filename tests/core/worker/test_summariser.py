@@ -17,9 +17,8 @@ from sessions_app.core import turns
 from sessions_app.core.base import raw_sql, supervision
 from sessions_app.core.records import stored_messages, summary_queue
 from sessions_app.core.records.summary_queue import Claimed
-from sessions_app.core.sessions import creating, deleting, state, truncating
+from sessions_app.core.sessions import creating, deleting, removing, state, truncating
 from sessions_app.core.tenancy import usage_entries
-from sessions_app.core.worker import removing
 from sessions_app.core.worker.worker import Worker
 from sessions_app.models import Compaction, DueSummary, Measure, ModelUse, Session, Tenant, Turn, WorkerPresence
 from tests.core.conftest import World, claim_one, kinds, lease_is_over, turn_of, wait_for, wait_for_state

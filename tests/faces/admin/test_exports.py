@@ -17,11 +17,11 @@ from django.test import Client
 from sessions_app.core.base.errors import NotPossible
 from sessions_app.core.base.piping import Piped
 from sessions_app.core.log import journal
-from sessions_app.core.sessions import export_files
+from sessions_app.core.sessions import export_files, tenant_deletion
 from sessions_app.core.sessions.export_files import Wish
 from sessions_app.core.tenancy import certificates, keys
 from sessions_app.core.turns import tasks
-from sessions_app.core.worker import housekeeping, tenant_deletion
+from sessions_app.core.worker import housekeeping
 from sessions_app.models import ApiKey, AuditRecord, Message, Session, Staff, StaffRole, Tenant, TenantDeletion
 from tests.faces.admin.conversations import make_session, make_tenant, make_turn, say
 from tests.faces.admin.pages import html, url
@@ -172,7 +172,7 @@ def test_a_tenant_is_deleted_by_typing_its_name_and_ends_in_a_certificate(eve: C
     assert "being deleted" in html(eve.get(url("tenant", "changelist")))
     # Asked a second time, it leads to the progress.
     assert delete(eve, acme, "acme").headers["Location"] == progress
-    housekeeping.run()
+    housekeeping.delete_tenants()
     page = html(eve.get(progress))
     assert "data-reload" not in page
     assert re.search(r'<th scope="row">session</th><td>2</td>', page)

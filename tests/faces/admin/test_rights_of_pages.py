@@ -12,8 +12,8 @@ from django.test import Client
 from django.urls import reverse
 
 from sessions_app.core.log import journal
+from sessions_app.core.sessions import tenant_deletion
 from sessions_app.core.tenancy import keys
-from sessions_app.core.worker import tenant_deletion
 from sessions_app.models import (
     AuditRecord,
     Member,
@@ -131,6 +131,7 @@ PAGES: Mapping[str, str] = {
     "sessions_app_apikey_revoke": _ACTION,
     "sessions_app_apikey_rotate": _ACTION,
     "sessions_app_auditrecord_download": _OF_ALL_STAFF,
+    "sessions_app_auditrecord_verify": _OF_ALL_STAFF,
     "sessions_app_session_change": _CONTENT,
     "sessions_app_session_delete-session": _ACTION,
     "sessions_app_session_events": _CONTENT,

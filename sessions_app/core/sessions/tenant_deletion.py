@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import time
 from collections import Counter
 from typing import Any
 
@@ -24,10 +25,10 @@ from sessions_app.core.base.maintenance import Round
 from sessions_app.core.log import journal
 from sessions_app.core.records import live_workers, search_index, stored_messages
 from sessions_app.core.sessions import deleting
+from sessions_app.core.sessions.removing import BATCH, TABLES_OF_SESSION, remove_session
 from sessions_app.core.tenancy import audit, certificates
 from sessions_app.core.terminals import disposing
 from sessions_app.core.terminals import services as terminals
-from sessions_app.core.worker.removing import BATCH, TABLES_OF_SESSION, remove_session
 from sessions_app.core.workspaces import upkeep
 from sessions_app.models import (
     ApiKey,
@@ -49,6 +50,8 @@ KEPT: tuple[type[Model], ...] = (AuditRecord, TenantDeletion)
 _STEPS_OWN: tuple[type[Model], ...] = (Session, Terminal, Workspace, ApiKey, TenantCounter, Event, JournalGap)
 """Tables whose rows have a step of their own; the rows of all others are deleted by their tenant."""
 _SESSIONS = 100
+_AT_ONCE = 10
+"""Deletions that one round continues."""
 
 
 def begin(tenant: Tenant, *, actor: str, address: str = "", until: float | None = None) -> TenantDeletion:
@@ -98,11 +101,20 @@ def advance(deletion: TenantDeletion, seconds: float) -> bool:
     return all(step(deletion.pk, tenant, this_round) for step in steps) and _finish(deletion.pk)
 
 
-def advance_all(seconds: float) -> None:
-    """One round of housekeeping: continue deletions that were begun."""
-    for row in TenantDeletion.objects.filter(finished_at=None).order_by("pk")[:10]:
+def advance_all(seconds: float) -> bool:
+    """Continue the oldest deletions that were begun, each for at most about this time.
+
+    True if one of them used all of its time: then it is worth going on at once. One that is kept from its rows, or from the
+    volume of the workspaces, ends at once.
+    """
+    goes_on = False
+    for row in TenantDeletion.objects.filter(finished_at=None).order_by("pk")[:_AT_ONCE]:
+        began = time.monotonic()
         if advance(row, seconds):
             log.info("tenant_deleted tenant=%s deletion=%s", row.tenant_id, row.public_id)
+        else:
+            goes_on |= time.monotonic() - began >= seconds
+    return goes_on
 
 
 # --- steps: each returns whether nothing is left for it ---

@@ -19,12 +19,13 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from sessions_app.core import turns
-from sessions_app.core.base import journal_keys
+from sessions_app.core.base import journal_keys, maintenance
 from sessions_app.core.base.errors import InvalidInput, NotAuthenticated
 from sessions_app.core.log import journal
+from sessions_app.core.sessions import tenant_deletion
 from sessions_app.core.tenancy import certificates, keys, tenants, tokens
 from sessions_app.core.terminals.types import Claim
-from sessions_app.core.worker import housekeeping, tenant_deletion
+from sessions_app.core.worker import housekeeping
 from sessions_app.models import ApiKey, AuditRecord, Event, Message, Session, SessionTail, Tenant, TenantDeletion, Terminal, Turn
 from tests.sample_tenants import SampleTenants, make_session, make_session_of_client
 
@@ -174,6 +175,39 @@ def test_housekeeping_continues_a_deletion_and_removes_no_session_before_it_is_c
     assert json.loads(deletion.certificate)["deletedRows"]["session"] == 4
 
 
+def test_a_deletion_goes_on_in_slices_until_it_is_finished(
+    sample: SampleTenants, scripted_agents: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(sample)
+    deletion = begin(sample.alice.tenant)
+    pauses: list[float] = []
+    # So short that each slice deletes one batch at most.
+    monkeypatch.setattr(housekeeping, "_SLICE_SECONDS", 1e-6)
+    monkeypatch.setattr(housekeeping, "_pause", pauses.append)
+    monkeypatch.setattr(maintenance.Round, "over", property(_once_then_over))
+    housekeeping.delete_tenants()
+    deletion.refresh_from_db()
+    assert deletion.finished_at is not None
+    assert len(pauses) > 3, "others got the database in between"
+
+
+def _once_then_over(this: maintenance.Round) -> bool:
+    asked = getattr(this, "asked", 0)
+    this.asked = asked + 1  # type: ignore[attr-defined]  # of this test
+    return asked > 1
+
+
+def test_a_deletion_that_cannot_go_on_waits_for_the_next_round(
+    sample: SampleTenants, scripted_agents: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(sample)
+    deletion = begin(sample.alice.tenant)
+    monkeypatch.setattr(tenant_deletion, "_workspaces", lambda *_given: False)
+    housekeeping.delete_tenants()
+    deletion.refresh_from_db()
+    assert deletion.finished_at is None
+
+
 def test_a_live_turn_is_stopped_before_its_session_is_deleted(sample: SampleTenants, scripted_agents: None) -> None:
     fill(sample)
     begin(sample.alice.tenant)
@@ -205,7 +239,7 @@ import django
 django.setup()
 from django.conf import settings
 settings.DATABASES["default"]["NAME"] = sys.argv[1]
-from sessions_app.core.worker import tenant_deletion
+from sessions_app.core.sessions import tenant_deletion
 from sessions_app.models import TenantDeletion
 kill_at = int(sys.argv[2])
 original, calls = tenant_deletion.remove_session, 0
