@@ -1,12 +1,7 @@
-"""Django middleware: request ids, a check of X-Forwarded-Proto, and static files."""
+"""Django middleware: request ids, and a check of X-Forwarded-Proto."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import functools
-from http import HTTPStatus
-from pathlib import Path
 from typing import Any
 
 from asgiref.sync import iscoroutinefunction
@@ -15,8 +10,6 @@ from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.utils.decorators import sync_and_async_middleware
-from whitenoise.middleware import WhiteNoiseMiddleware
-from whitenoise.responders import StaticFile
 
 from agenthost.guard import is_request_id, new_request_id
 from sessions_app.core.base import log_context
@@ -90,76 +83,6 @@ def forwarded_scheme(get_response: Any) -> Any:
 
     def handle(request: HttpRequest) -> HttpResponseBase:
         response: HttpResponseBase = _untrusted_proxy_response(request) or get_response(request)
-        return response
-
-    return handle
-
-
-class _Catalogue(WhiteNoiseMiddleware):  # type: ignore[misc]  # whitenoise has no types
-    """The static files of the installed applications, without collectstatic."""
-
-    files: dict[str, StaticFile]
-
-
-@functools.cache
-def _catalogue() -> _Catalogue:
-    return _Catalogue(None)
-
-
-_LONGEST_RANGE = 65536
-"""Each response to a range request has its own copy of the range, so for longer ones the whole file is sent."""
-
-
-@functools.cache
-def _content(path: str) -> bytes:
-    """The content of a static file (a dozen megabytes in total), in memory once for all clients."""
-    return Path(path).read_bytes()
-
-
-def _static_response(request: HttpRequest) -> HttpResponse | None:
-    static_file = _catalogue().files.get(request.path_info)
-    if static_file is None:
-        return None
-    found = static_file.get_response(request.method, request.META)
-    if found.status == HTTPStatus.PARTIAL_CONTENT and int(dict(found.headers)["Content-Length"]) > _LONGEST_RANGE:
-        if found.file is not None:
-            found.file.close()
-        found = static_file.get_response(request.method, {})
-    with contextlib.closing(found.file) if found.file is not None else contextlib.nullcontext() as file:
-        if file is None:
-            body = b""
-        elif found.status == HTTPStatus.PARTIAL_CONTENT:
-            body = file.read()
-        else:
-            body = _content(file.name)
-    response = HttpResponse(body, status=int(found.status))
-    del response["Content-Type"]
-    for name, value in found.headers:
-        response[name] = value
-    return response
-
-
-@sync_and_async_middleware
-def static_files(get_response: Any) -> Any:
-    """Serves the files under STATIC_URL."""
-    if iscoroutinefunction(get_response):
-
-        async def handle_async(request: HttpRequest) -> HttpResponseBase:
-            if request.path_info.startswith(settings.STATIC_URL):
-                answer = await asyncio.to_thread(_static_response, request)
-                if answer is not None:
-                    return answer
-            response: HttpResponseBase = await get_response(request)
-            return response
-
-        return handle_async
-
-    def handle(request: HttpRequest) -> HttpResponseBase:
-        if request.path_info.startswith(settings.STATIC_URL):
-            answer = _static_response(request)
-            if answer is not None:
-                return answer
-        response: HttpResponseBase = get_response(request)
         return response
 
     return handle

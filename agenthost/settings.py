@@ -312,7 +312,7 @@ MIDDLEWARE = [
     "agenthost.middleware.request_id",
     "agenthost.middleware.forwarded_scheme",
     "django.middleware.security.SecurityMiddleware",
-    "agenthost.middleware.static_files",
+    "agenthost.static_files.static_files",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -462,7 +462,12 @@ STATIC_URL = "/static/"
 STATIC_ROOT = None
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = False
-WHITENOISE_MAX_AGE = 3600
+# Of addresses without the digest of agenthost.static_files.
+WHITENOISE_MAX_AGE = 0
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "agenthost.static_files.Storage"},
+}
 # The guard limits every request body before Django sees it, and answers 413 in the protocol's format.
 DATA_UPLOAD_MAX_MEMORY_SIZE = None
 FILE_UPLOAD_MAX_MEMORY_SIZE = 2_621_440

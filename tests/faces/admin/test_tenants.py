@@ -114,7 +114,7 @@ def test_the_overview_has_the_products_name_and_style(eve: Client) -> None:
     page = html(eve.get("/admin/"))
     assert "Agenthost" in page
     assert "Django administration" not in page
-    assert "/static/agenthost/admin.css" in page
+    assert "/agenthost/admin.css" in page
 
 
 def test_limits_and_retention_are_set_and_usage_is_shown(eve: Client, acme: Tenant) -> None:

@@ -22,8 +22,7 @@ from rest_framework.request import Request
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from agenthost import home_page, routing
-from agenthost.middleware import _static_response
+from agenthost import home_page, routing, static_files
 from sessions_app.aap import views
 from sessions_app.aap.views import Streamed
 from sessions_app.core.base import byte_budget, database, log_context
@@ -281,9 +280,28 @@ def test_static_files_are_served_without_collectstatic(client: Connection) -> No
     assert client.ask("GET", "/static/admin/css/nothing.css").status == 404
 
 
+def test_the_files_of_a_page_are_kept_for_ever_under_an_address_that_changes_with_them(client: Connection) -> None:
+    page = client.ask("GET", "/accounts/login/").body.decode()
+    address = next(part for part in page.split('"') if part.endswith("/agenthost/people.js"))
+    assert address == f"/static/{static_files.digest()}/agenthost/people.js"
+    answer = client.ask("GET", address)
+    assert (answer.status, answer.headers["cache-control"]) == (200, "max-age=31536000, public, immutable")
+    # What its modules import has the same digest, because the address is relative.
+    module = client.ask("GET", f"/static/{static_files.digest()}/agenthost/playground/aap.js")
+    assert (module.status, module.headers["cache-control"]) == (200, "max-age=31536000, public, immutable")
+
+
+@pytest.mark.parametrize("address", ["/static/agenthost/people.js", f"/static/{'0' * 16}/agenthost/people.js"])
+def test_a_file_under_an_address_that_may_change_is_revalidated(client: Connection, address: str) -> None:
+    answer = client.ask("GET", address)
+    assert (answer.status, answer.headers["cache-control"]) == (200, "max-age=0, public")
+    assert client.ask("GET", address, if_none_match=answer.headers["etag"]).status == 304
+    assert client.ask("GET", address.replace("people", "nothing")).status == 404
+
+
 def test_slow_readers_of_a_file_share_one_copy_of_it(client: Connection, rf: RequestFactory) -> None:
     large = "/static/drf_spectacular_sidecar/redoc/bundles/redoc.standalone.js"
-    first, second = (_static_response(rf.get(large)) for _ in range(2))
+    first, second = (static_files._response(rf.get(large)) for _ in range(2))
     assert first is not None
     assert second is not None
     assert len(first.content) > 1_000_000
