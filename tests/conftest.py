@@ -261,7 +261,7 @@ def _every_test_finds_its_database_empty() -> Iterator[None]:
     known_callers = sys.modules.get("sessions_app.core.tenancy.known_callers")
     if known_callers is not None:
         known_callers.forget_all()
-    for name in ("tenancy.access", "tenancy.api_audit", "tenancy.key_addresses", "records.addresses"):
+    for name in ("tenancy.access", "tenancy.api_audit", "tenancy.key_addresses", "tenancy.refused_keys", "records.addresses"):
         module = sys.modules.get(f"sessions_app.core.{name}")
         if module is not None:
             module.forget_known()

@@ -106,7 +106,7 @@ def _not_authenticated(_error: errors.NotAuthenticated) -> Problem:
 
 
 def _scope_missing(error: errors.ScopeMissing) -> Problem:
-    return Problem(403, f"This key lacks the scope {error.scope}.")
+    return Problem(403, _sentence(f"this key lacks the scope {error.scope}" + (f": {error.because}" if error.because else "")))
 
 
 def _history_kind_undeclared(error: errors.HistoryKindUndeclared) -> Problem:

@@ -327,7 +327,7 @@ def answer_to_turn(
     log_context.bind(turn=accepted.public_id)
     if mode == "none":
         body = json_form.body(slot.keep(), session.pk, accepted, document, settings.AGENTHOST_KEEPALIVE_SECONDS)
-        answer = _streaming(slot, body, "application/json")
+        answer = streaming(slot, body, "application/json")
     else:
         if accepted.repeated:
             _require_events(session, accepted.start)
@@ -373,7 +373,7 @@ def _events(
         name, data = first
         opening = encoder.framed(after - 1, name, exact_json.dumps(data).encode()) + opening
     body = sse.body(slot.keep(), session.pk, after, encoder, end, settings.AGENTHOST_KEEPALIVE_SECONDS, opening)
-    return _streaming(slot, body, "text/event-stream")
+    return streaming(slot, body, "text/event-stream")
 
 
 class Stream:
@@ -406,7 +406,7 @@ class Streamed(StreamingHttpResponse):
         self.stream = Stream(slot, body)
 
 
-def _streaming(slot: Slot, body: AsyncGenerator[bytes], content_type: str) -> Streamed:
+def streaming(slot: Slot, body: AsyncGenerator[bytes], content_type: str) -> Streamed:
     database.release()
     return Streamed(slot, body, content_type)
 

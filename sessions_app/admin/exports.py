@@ -81,7 +81,5 @@ class TenantExportForm(forms.Form):
 
     def described(self) -> str:
         """For the audit."""
-        given = self.cleaned_data
-        days = " ".join(f"{name} {given[name]:%Y-%m-%d}" for name in ("since", "until") if given[name])
-        reason = f"reason: {given['reason']}" if given.get("reason") else ""
-        return "; ".join(filter(None, ("JSON Lines and HTML" if given["pages"] else "JSON Lines", days, reason)))
+        reason = self.cleaned_data.get("reason")
+        return self.wish().described + (f"; reason: {reason}" if reason else "")

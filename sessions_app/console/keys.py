@@ -18,6 +18,7 @@ from sessions_app.console import paging, quota_rows
 from sessions_app.console.pages import confirm_page, tenant_page
 from sessions_app.console.requests import for_members
 from sessions_app.core import turns
+from sessions_app.core.base.caller import OF_OWNERS
 from sessions_app.core.base.errors import InvalidInput
 from sessions_app.core.tenancy import keys, quotas, rights
 from sessions_app.core.tenancy.rights import Account, Right
@@ -45,11 +46,13 @@ def index(request: HttpRequest, by: Account, slug: str) -> HttpResponse:
 @for_members
 def new(request: HttpRequest, by: Account, slug: str) -> HttpResponse:
     tenant = rights.own_tenant(by, slug, Right.MANAGE_KEYS)
-    form = NewKeyForm(request.POST or None, agents=tenant.allowed_agents)
+    without = () if rights.as_member(by, Right.MANAGE_MEMBERS, tenant.pk) else OF_OWNERS
+    form = NewKeyForm(request.POST or None, agents=tenant.allowed_agents, without=without)
     status = 200
     if request.method == "POST":
         status = 422
         if form.is_valid():
+            rights.require_scopes(by, tenant, form.cleaned_data["scopes"])
             try:
                 issued = keys.issue(
                     tenant,
@@ -112,6 +115,8 @@ def limits(request: HttpRequest, by: Account, slug: str, number: int) -> HttpRes
 @for_members
 def rotate(request: HttpRequest, by: Account, slug: str, number: int) -> HttpResponse:
     tenant, key, back = _managed(by, slug, number)
+    # The new key is shown.
+    rights.require_scopes(by, tenant, keys.shown_scopes(key))
     form = RotateForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
         _, overlap = OVERLAPS[form.cleaned_data["overlap"]]
@@ -198,6 +203,8 @@ _TRIED = (
     ("webhooks", "/api/webhooks"),
     ("keys", "/api/keys"),
     ("use", "/api/use"),
+    ("members", "/api/members"),
+    ("audit", "/api/audit"),
 )
 
 

@@ -20,7 +20,7 @@ from sessions_app.console.scripts import for_scripts, page_origin
 from sessions_app.core import turns
 from sessions_app.core.base.caller import READ
 from sessions_app.core.base.errors import NotPossible
-from sessions_app.core.sessions import deleting, export_files, exporting, finding
+from sessions_app.core.sessions import deleting, export_files, finding
 from sessions_app.core.sessions.export_files import Wish
 from sessions_app.core.tenancy import members, rights, tokens, transcript_access
 from sessions_app.core.tenancy.rights import Account, Right
@@ -130,8 +130,7 @@ def export(request: HttpRequest, by: Account, slug: str, session: str) -> HttpRe
         return tenant_page(request, by, tenant, "sessions", "agenthost/console/session_export.html", context)
     form = request.POST.get("form")
     wish = Wish(pages=form == "page", files=form == "files")
-    body = export_files.of_session(row, wish)
-    exporting.begin(row, actor=actor(request), address=address(request), form="HTML" if wish.pages else "JSON Lines")
+    body = export_files.session_of_member(row, wish, actor=actor(request), address=address(request))
     return downloads.response(body, f"{row.public_id}.{'html' if wish.pages else 'jsonl'}")
 
 

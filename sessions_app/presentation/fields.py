@@ -22,7 +22,10 @@ _SCOPE_TEXTS = {
     "webhooks": "manage the tenant's webhooks",
     "keys": "manage the tenant's keys, never with more scopes than this one has",
     "use": "see the tenant's use, cost and limits",
-    "*": "everything, including scopes of later versions",
+    "members": "manage the tenant's members, never with more rights than this key has",
+    "export": "take sessions, or all data of the tenant, away",
+    "audit": "read the tenant's audit",
+    "*": "everything except members and audit, including scopes of later versions",
 }
 
 LIFETIMES = {

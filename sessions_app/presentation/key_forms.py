@@ -28,9 +28,11 @@ class NewKeyForm(LimitsForm):
     )
     allowed_agents = AgentsField(help_text="None checked: every agent that the tenant may use.")
 
-    def __init__(self, *args: Any, agents: Collection[str] | None = None, **kwargs: Any) -> None:
-        """``agents``: those that are offered; None: all of the server."""
+    def __init__(self, *args: Any, agents: Collection[str] | None = None, without: Collection[str] = (), **kwargs: Any) -> None:
+        """``agents``: those that are offered; None: all of the server. ``without``: scopes that are not offered."""
         super().__init__(*args, **kwargs)
+        scopes: Any = self.fields["scopes"]
+        scopes.choices = [(scope, text) for scope, text in scopes.choices if scope not in without]
         offer_agents(self, only=agents)
 
     def clean_expires_on(self) -> datetime | None:

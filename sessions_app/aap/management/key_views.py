@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.http import HttpResponse
-from rest_framework.exceptions import ParseError
 from rest_framework.request import Request
 
 from sessions_app.aap.dialect import Document
-from sessions_app.aap.management import types
-from sessions_app.aap.management.webhook_views import read, time_text
+from sessions_app.aap.management import parameters, types
+from sessions_app.aap.management.webhook_views import time_text
 from sessions_app.aap.views import Endpoint, caller_of, json_answer, no_content
 from sessions_app.core import turns
-from sessions_app.core.base.caller import KEYS, Limits
+from sessions_app.core.base.caller import KEYS
 from sessions_app.core.base.errors import Fault, InvalidInput, KeyNotFound
-from sessions_app.core.tenancy import api_audit, key_management, keys, quotas
-from sessions_app.models import ApiKey, Tenant
+from sessions_app.core.tenancy import key_management, keys, quotas
+from sessions_app.models import ApiKey
 
-_A_PAGE = 50
 _OVERLAP = 86_400
 _NAMES = {name: name.split("_")[0] + "".join(part.capitalize() for part in name.split("_")[1:]) for name in quotas.NAMES}
 """The members of limits, by the names of the core."""
@@ -33,45 +31,23 @@ class _Endpoint(Endpoint):
         super().check_permissions(request)
         key_management.require(caller_of(request))
 
-    def found(self, request: Request, key: str) -> ApiKey:
-        if not (key.isascii() and key.isdigit() and len(key) < 19):
-            raise KeyNotFound
-        return keys.find(caller_of(request).tenant, int(key))
-
-    def by(self, request: Request) -> dict[str, str]:
-        """The actor and address of audit records."""
-        return api_audit.by(caller_of(request))
-
 
 class Keys(_Endpoint):
     def get(self, request: Request) -> HttpResponse:
-        before, state = request.GET.get("before"), request.GET.get("state", "")
-        if before is not None and not (before.isascii() and before.isdigit() and len(before) < 19):
-            raise ParseError("The query `before` must be the value of `next` in an earlier answer.")
-        if state and state not in keys.STATES:
-            raise ParseError(f"The query `state` must be one of {', '.join(keys.STATES)}.")
-        number = None if before is None else int(before)
-        found = keys.of_tenant(caller_of(request).tenant, state=state, before=number, most=_A_PAGE + 1)
-        shown: dict[str, Any] = {"keys": [_shown(row) for row in found[:_A_PAGE]]}
-        if len(found) > _A_PAGE:
-            shown["next"] = str(found[_A_PAGE - 1].pk)
-        return json_answer(shown)
+        before, state = parameters.before(request.GET), parameters.choice(request.GET, "state", keys.STATES)
+        found = keys.of_tenant(caller_of(request).tenant, state=state, before=before, most=parameters.PAGE + 1)
+        return json_answer(parameters.paged("keys", found, _shown, lambda row: row.pk))
 
     def post(self, request: Request) -> HttpResponse:
-        caller = caller_of(request)
-        wanted: types.NewKey = read(request, types.NEW_KEY, types.NewKey)
-        key_management.require_scopes(caller, wanted["scopes"])
-        expires_at = _time(wanted.get("expiresAt"))
-        key_management.require_end(caller, expires_at)
+        wanted: types.NewKey = parameters.body(request, types.NEW_KEY, types.NewKey)
         try:
-            issued = keys.issue(
-                Tenant.objects.get(pk=caller.tenant),
+            issued = key_management.issue(
+                caller_of(request),
                 name=wanted["name"],
                 scopes=wanted["scopes"],
-                expires_at=expires_at,
+                expires_at=_time(wanted.get("expiresAt")),
                 allowed_agents=wanted.get("agents"),
-                limits=_limits(Limits(), wanted.get("limits", {})),
-                **self.by(request),
+                limits=_limits(wanted.get("limits", {})),
             )
         except InvalidInput as error:
             raise _in_members(error) from None
@@ -82,38 +58,43 @@ class Keys(_Endpoint):
 
 class OneKey(_Endpoint):
     def get(self, request: Request, key: str) -> HttpResponse:
-        return json_answer(_shown(self.found(request, key)))
+        return json_answer(_shown(keys.find(caller_of(request).tenant, _number(key))))
 
     def patch(self, request: Request, key: str) -> HttpResponse:
-        row = self.found(request, key)
-        wanted: types.KeyChange = read(request, types.KEY_CHANGE, types.KeyChange)
+        number = _number(key)
+        wanted: types.KeyChange = parameters.body(request, types.KEY_CHANGE, types.KeyChange)
         try:
-            keys.set_limits(row, _limits(quotas.own_limits(row), wanted["limits"]), **self.by(request))
+            row = key_management.set_limits(caller_of(request), number, _limits(wanted["limits"]))
         except InvalidInput as error:
             raise _in_members(error) from None
         return json_answer(_shown(row))
 
     def delete(self, request: Request, key: str) -> HttpResponse:
-        by = self.by(request)
-        turns.revoke_key(self.found(request, key), actor=by["actor"], address=by["address"])
+        turns.revoke_key_for(caller_of(request), _number(key))
         return no_content()
 
 
 class Rotation(_Endpoint):
     def post(self, request: Request, key: str) -> HttpResponse:
-        row = self.found(request, key)
-        wanted: types.KeyRotation = read(request, types.KEY_ROTATION, types.KeyRotation, required=False)
-        key_management.require_scopes(caller_of(request), keys.shown_scopes(row))
-        key_management.require_end(caller_of(request), keys.end_after_rotation(row, datetime.now(UTC)))
+        number = _number(key)
+        wanted: types.KeyRotation = parameters.body(request, types.KEY_ROTATION, types.KeyRotation, required=False)
         seconds = wanted.get("overlapSeconds", _OVERLAP)
         if not 0 <= seconds <= types.LONGEST_OVERLAP:
             raise InvalidInput([Fault(("overlapSeconds",), f"must be from 0 to {types.LONGEST_OVERLAP:,}")])
-        return _with_key(keys.rotate(row, timedelta(seconds=seconds), **self.by(request)), 200)
+        return _with_key(key_management.rotate(caller_of(request), number, timedelta(seconds=seconds)), 200)
 
 
-def _limits(before: Limits, wanted: types.Limits) -> Limits:
+def _number(key: str) -> int:
+    found = parameters.number(key)
+    if found is None:
+        raise KeyNotFound
+    return found
+
+
+def _limits(wanted: types.Limits) -> dict[str, int | None]:
+    """Those that are given, by the names of the core."""
     given: dict[str, Any] = dict(wanted)
-    return Limits(**{name: given.get(member, getattr(before, name)) for name, member in _NAMES.items()})
+    return {name: given[member] for name, member in _NAMES.items() if member in given}
 
 
 def _time(text: str | None) -> datetime | None:

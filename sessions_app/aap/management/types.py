@@ -64,6 +64,7 @@ class SessionUse(TypedDict):
     """A session's dates and use."""
 
     sessionId: str
+    uri: Annotated[str, "Its address over AHP."]
     agent: str
     title: str | None
     createdAt: _TIME
@@ -71,11 +72,26 @@ class SessionUse(TypedDict):
     use: Use
 
 
+class FoundSession(TypedDict):
+    sessionId: str
+    agent: str
+    title: str | None
+    state: Annotated[str | None, "Of its newest turn: queued, running, waiting, done, error or cancelled; null: there is none."]
+    createdAt: _TIME
+    modifiedAt: _TIME
+
+
+class FoundSessions(TypedDict):
+    sessions: Annotated[list[FoundSession], "At most 50, the newest first."]
+    next: NotRequired[Annotated[str, "For `before`: there are more."]]
+
+
 # --- keys ---
 
 _LIMIT = Annotated[int | None, "Null: only the tenant's limit applies."]
 _KEY_SCOPES = Annotated[
-    list[str], "Of meta:read, sessions:read, sessions:write, webhooks, keys, use, *; only those that the sender has."
+    list[str],
+    "Of meta:read, sessions:read, sessions:write, webhooks, keys, use, members, export, audit, *; only what the sender has.",
 ]
 
 
@@ -163,11 +179,99 @@ class LimitOfTenant(TypedDict):
     limit: Annotated[int | None, "Null: none."]
 
 
+class TurnsOfDay(TypedDict):
+    day: str
+    ended: int
+    errors: int
+
+
 class UseOfTenant(TypedDict):
     first: Annotated[str, "The first day, in UTC."]
     last: str
     lines: Annotated[list[UseLine], "At most 10,000."]
+    turns: Annotated[list[TurnsOfDay], "By day; days without any are left out. Kept for 180 days, counted once a minute."]
     limits: Annotated[list[LimitOfTenant], "Of the tenant, now."]
+
+
+# --- members ---
+
+_ROLE = Annotated[str, "owner, developer or reader."]
+
+
+class Member(TypedDict):
+    """An account that is a member of the tenant."""
+
+    id: str
+    name: Annotated[str, "With which the account signs in."]
+    role: _ROLE
+    createdAt: Annotated[str, "When it became a member.", Rule(format="date-time")]
+
+
+class Members(TypedDict):
+    members: Annotated[list[Member], "At most 50, the newest first."]
+    next: NotRequired[Annotated[str, "For `before`: there are more."]]
+
+
+class MemberChange(TypedDict):
+    role: _ROLE
+
+
+class NewInvitation(TypedDict):
+    """A request for an invitation."""
+
+    role: _ROLE
+    email: NotRequired[Annotated[str, "Where the link is mailed, if the server can send mail."]]
+
+
+class Invitation(TypedDict):
+    """An open invitation, without its link."""
+
+    id: str
+    role: _ROLE
+    email: str
+    invitedBy: str
+    createdAt: _TIME
+    expiresAt: _TIME
+
+
+class IssuedInvitation(Invitation):
+    """A new invitation. ``link`` is returned only here."""
+
+    link: Annotated[str, "For one person, once. Whoever opens it first becomes the member."]
+    mailed: bool
+
+
+class Invitations(TypedDict):
+    invitations: list[Invitation]
+
+
+MEMBER_CHANGE: Shape[MemberChange] = Shape(MemberChange)
+NEW_INVITATION: Shape[NewInvitation] = Shape(NewInvitation)
+
+
+# --- audit ---
+
+
+class AuditRecord(TypedDict):
+    """A record as in the operator's export, so that both can be compared."""
+
+    link: Annotated[int, "For `after`."]
+    chain: int
+    number: Annotated[int, "Without gaps in a chain."]
+    record: int
+    at: _TIME
+    tenant: str | None
+    actor: str
+    action: str
+    target: str
+    address: str
+    detail: str
+    hash: str
+
+
+class AuditRecords(TypedDict):
+    records: Annotated[list[AuditRecord], "At most 200, the oldest first."]
+    next: NotRequired[Annotated[str, "For `after`: there may be more."]]
 
 
 # --- webhooks ---

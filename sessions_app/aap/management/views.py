@@ -8,13 +8,10 @@ from django.conf import settings
 from django.http import HttpResponse
 from rest_framework.request import Request
 
-from sessions_app.aap.body import read_object
-from sessions_app.aap.management import types
+from sessions_app.aap.management import parameters, types
 from sessions_app.aap.views import Endpoint, caller_of, json_answer, no_content, session_of
-from sessions_app.core.base.content import Faults
 from sessions_app.core.base.errors import Fault, InvalidInput
-from sessions_app.core.base.shapes import members
-from sessions_app.core.tenancy import origins, quotas, tokens
+from sessions_app.core.tenancy import origins, tokens
 from sessions_app.core.tenancy.tokens import Minted
 
 _SHOWN_TOKENS = 100
@@ -32,11 +29,7 @@ class Tokens(Endpoint):
 
     def post(self, request: Request) -> HttpResponse:
         caller = caller_of(request)
-        body = read_object(request, most=quotas.largest_request(caller))
-        faults = Faults()
-        wanted: types.NewToken | None = faults.take(types.NEW_TOKEN.read, body)
-        faults.settle(members(types.NewToken))
-        assert wanted is not None, "settle has raised its faults"
+        wanted: types.NewToken = parameters.body(request, types.NEW_TOKEN, types.NewToken)
         origin = wanted.get("origin", "")
         if origin:
             _require_readable(origin, request.headers.get("Host", ""))

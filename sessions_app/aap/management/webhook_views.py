@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
 
 from django.http import HttpResponse
-from rest_framework.exceptions import ParseError
 from rest_framework.request import Request
 
-from sessions_app.aap.body import read_object
 from sessions_app.aap.dialect import Document
-from sessions_app.aap.management import types
+from sessions_app.aap.management import parameters, types
 from sessions_app.aap.views import Endpoint, caller_of, json_answer, no_content
 from sessions_app.core.base.caller import WEBHOOKS
-from sessions_app.core.base.content import Faults
-from sessions_app.core.base.shapes import Shape, members
-from sessions_app.core.tenancy import api_audit, quotas, webhooks
+from sessions_app.core.tenancy import api_audit, webhooks
 from sessions_app.models import DeliveryState, Webhook, WebhookDelivery
 
 
@@ -44,7 +39,7 @@ class Webhooks(_Endpoint):
         return json_answer({"webhooks": [_shown(row) for row in webhooks.of_tenant(self.tenant(request))]})
 
     def post(self, request: Request) -> HttpResponse:
-        wanted = read(request, types.NEW_WEBHOOK, types.NewWebhook)
+        wanted = parameters.body(request, types.NEW_WEBHOOK, types.NewWebhook)
         made = webhooks.create(
             self.tenant(request),
             url=wanted["url"],
@@ -63,7 +58,7 @@ class OneWebhook(_Endpoint):
 
     def patch(self, request: Request, webhook: str) -> HttpResponse:
         row = self.found(request, webhook)
-        wanted = read(request, types.WEBHOOK_CHANGE, types.WebhookChange)
+        wanted = parameters.body(request, types.WEBHOOK_CHANGE, types.WebhookChange)
         changed = webhooks.change(
             row,
             url=wanted.get("url", row.url),
@@ -92,29 +87,13 @@ class Test(_Endpoint):
 class Deliveries(_Endpoint):
     def get(self, request: Request, webhook: str) -> HttpResponse:
         row = self.found(request, webhook)
-        before = request.GET.get("before")
-        if before is not None and not (before.isascii() and before.isdigit() and len(before) < 19):
-            raise ParseError("The query `before` must be the value of `next` in an earlier answer.")
-        most = 50
-        found = webhooks.deliveries(row, before=None if before is None else int(before), most=most + 1)
-        shown: dict[str, Any] = {"deliveries": [_delivery(each) for each in found[:most]]}
-        if len(found) > most:
-            shown["next"] = str(found[most - 1].pk)
-        return json_answer(shown)
+        found = webhooks.deliveries(row, before=parameters.before(request.GET), most=parameters.PAGE + 1)
+        return json_answer(parameters.paged("deliveries", found, _delivery, lambda each: each.pk))
 
 
 class Repetition(_Endpoint):
     def post(self, request: Request, webhook: str, delivery: str) -> HttpResponse:
         return json_answer(_delivery(webhooks.repeat(self.found(request, webhook), delivery)), 202)
-
-
-def read(request: Request, shape: Shape[Any], declared: Any, *, required: bool = True) -> Any:
-    """The body of a request, checked."""
-    body = read_object(request, most=quotas.largest_request(caller_of(request)), required=required)
-    faults = Faults()
-    wanted = faults.take(shape.read, body)
-    faults.settle(members(declared))
-    return wanted
 
 
 def _with_secret(made: webhooks.Made, status: int) -> HttpResponse:

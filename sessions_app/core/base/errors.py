@@ -60,9 +60,10 @@ class ScopeMissing(DomainError):
 
     code = "scope_missing"
 
-    def __init__(self, scope: str) -> None:
-        self.scope = scope
-        super().__init__(f"the key lacks the scope {scope}")
+    def __init__(self, scope: str, because: str = "") -> None:
+        """``because``: why it is needed, if that does not follow from the request itself."""
+        self.scope, self.because = scope, because
+        super().__init__(f"the key lacks the scope {scope}" + (f": {because}" if because else ""))
 
 
 class RightMissing(DomainError):

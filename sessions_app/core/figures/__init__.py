@@ -6,6 +6,7 @@ Housekeeping writes them (``keep``) from rows that exist already; nothing that a
 from sessions_app.core.figures.attention import Attention, attention
 from sessions_app.core.figures.by_day import Turns, turns_by_day
 from sessions_app.core.figures.keeping import HOURS_KEPT, MINUTES_KEPT, keep
+from sessions_app.core.figures.of_tenant import UseOfTenant, use_for
 from sessions_app.core.figures.reading import Busy, Point, Range, Series, busiest, series
 
 __all__ = [
@@ -17,9 +18,11 @@ __all__ = [
     "Range",
     "Series",
     "Turns",
+    "UseOfTenant",
     "attention",
     "busiest",
     "keep",
     "series",
     "turns_by_day",
+    "use_for",
 ]

@@ -12,7 +12,8 @@ from django.db.models import Max, OuterRef, Q, Subquery
 from sessions_app.core.base import byte_budget
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.records import addresses, conversation_facts, file_edits, options
-from sessions_app.core.tenancy import access, agent_listings, agents
+from sessions_app.core.tenancy import access, agent_listings, agents, api_audit
+from sessions_app.core.tenancy.audit import Action
 from sessions_app.models import LIVE_STATES, CallRunner, CallState, Form, Session, ToolCall, Turn, TurnState
 
 State = Literal["idle", "failed", "working", "waiting"]
@@ -54,6 +55,7 @@ def activity_of(titles: Sequence[str]) -> str | None:
 
 def listed(caller: Caller, limit: int = 1000) -> list[SessionEntry]:
     """The sessions that exist for the caller, the most recently modified first, archived ones last."""
+    api_audit.read(caller, Action.SESSIONS_LISTED, "sessions")
     rows: list[Session] = []
     for archived in (False, True):
         some = access.visible(caller).filter(archived=archived).order_by(*_NEWEST_FIRST)
@@ -90,6 +92,7 @@ class Page:
 
 def page(caller: Caller, limit: int, after: Position | None) -> Page:
     """Sessions that exist for the caller, the most recently modified first."""
+    api_audit.read(caller, Action.SESSIONS_LISTED, "sessions")
     wanted = access.visible(caller).order_by("-modified_hour", "-modified_at", "-pk")
     if after is not None:
         at = datetime.fromisoformat(after.modified_at)

@@ -8,23 +8,35 @@ from __future__ import annotations
 import shutil
 import threading
 import zipfile
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import partial
 from tempfile import TemporaryFile
 from typing import IO
 
 from sessions_app.core.base import database
+from sessions_app.core.base.caller import EXPORT, Caller
 from sessions_app.core.base.errors import NotPossible, SessionNotFound
 from sessions_app.core.base.piping import Piped
 from sessions_app.core.sessions import export_page, exporting
-from sessions_app.models import Session, Tenant
+from sessions_app.core.tenancy import access, api_audit
+from sessions_app.core.workspaces import access as file_rules
+from sessions_app.core.workspaces import places
+from sessions_app.models import Session, Tenant, Workspace
 
 AT_ONCE = 4
 """Downloads of one process: each has a thread and a temporary file until its client has read it."""
+OF_TENANT = 2
+"""Of these, as many may be a tenant's own: clients with keys, and members."""
 _COPIED = 64 * 1024
 
-_slots = threading.BoundedSemaphore(AT_ONCE)
+_RESTRICTED = "the operator's rules of access restrict files of workspaces, so exports have none; leave the files out"
+
+_running: Counter[int] = Counter()
+"""The downloads that run, by tenant; 0: of the operator."""
+_counting = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +54,49 @@ class Wish:
     def form(self) -> str:
         return "HTML" if self.pages else "JSON Lines"
 
+    @property
+    def described(self) -> str:
+        """Of an export of a tenant, for the audit."""
+        first = f"since {self.since:%Y-%m-%d}" if self.since else ""
+        last = f"until {self.until - timedelta(days=1):%Y-%m-%d}" if self.until else ""
+        return "; ".join(filter(None, ("JSON Lines and HTML" if self.pages else "JSON Lines", first, last)))
 
-def of_session(session: Session, wish: Wish) -> Piped:
-    """NotPossible if too many downloads are running in this process."""
+
+def session_for(caller: Caller, public_id: str, wish: Wish) -> Piped:
+    """``of_session`` for a client, recorded. ScopeMissing, SessionNotFound, PathOutside for files that it does
+    not see, or what ``session_of_member`` raises."""
+    caller.require(EXPORT)
+    session = access.session(caller, public_id)
+    number = session.workspace_id if wish.files else None
+    if number is not None and (workspace := Workspace.objects.filter(pk=number, removed_at=None).first()) is not None:
+        places.require_visible(caller, workspace)
+    return session_of_member(session, wish, **api_audit.by(caller))
+
+
+def session_of_member(session: Session, wish: Wish, *, actor: str, address: str) -> Piped:
+    """``of_session`` for the tenant itself, recorded. NotPossible if it may not have the files, or has too many downloads."""
+    if wish.files and session.workspace_id is not None and file_rules.restrict_clients():
+        raise NotPossible(_RESTRICTED)
+    body = of_session(session, wish, OF_TENANT)
+    exporting.begin(session, actor=actor, address=address, form=wish.form)
+    return body
+
+
+def tenant_for(caller: Caller, wish: Wish) -> Piped:
+    """``of_tenant`` for a client, recorded. ScopeMissing or NotPossible."""
+    caller.require(EXPORT)
+    if caller.token or not caller.sight.is_whole:
+        raise NotPossible("an export has the whole tenant, so a token or a key that is limited to agents cannot have it")
+    if wish.files and file_rules.restrict_clients():
+        raise NotPossible(_RESTRICTED)
+    tenant = Tenant.objects.get(pk=caller.tenant)
+    body = of_tenant(tenant, wish, OF_TENANT)
+    exporting.begin_tenant(tenant, **api_audit.by(caller), form=wish.described)
+    return body
+
+
+def of_session(session: Session, wish: Wish, of_tenant: int | None = None) -> Piped:
+    """NotPossible if too many downloads are running in this process. ``of_tenant``: as many may be this tenant's own."""
 
     def write(out: IO[bytes]) -> None:
         with TemporaryFile() as file:
@@ -52,10 +104,10 @@ def of_session(session: Session, wish: Wish) -> Piped:
             file.seek(0)
             shutil.copyfileobj(file, out, _COPIED)
 
-    return _started(write, "session-export")
+    return _started(write, "session-export", session.tenant_id, of_tenant)
 
 
-def of_tenant(tenant: Tenant, wish: Wish) -> Piped:
+def of_tenant(tenant: Tenant, wish: Wish, of_tenant: int | None = None) -> Piped:
     """A zip archive with one JSON Lines file for each session, a page each if wished, and ``index.jsonl`` at its end.
 
     Only a complete archive can be opened. NotPossible if too many downloads are running in this process.
@@ -75,13 +127,25 @@ def of_tenant(tenant: Tenant, wish: Wish) -> Piped:
             index.seek(0)
             _store(archive, "index.jsonl", index)
 
-    return _started(write, "tenant-export")
+    return _started(write, "tenant-export", tenant.pk, of_tenant)
 
 
-def _started(write: Callable[[IO[bytes]], object], name: str) -> Piped:
-    if not _slots.acquire(blocking=False):
-        raise NotPossible(f"{AT_ONCE} exports are being downloaded from this process already; wait until one is done")
-    return Piped(write, name, _slots.release)
+def _started(write: Callable[[IO[bytes]], object], name: str, tenant: int, of_tenant: int | None) -> Piped:
+    owner = 0 if of_tenant is None else tenant
+    with _counting:
+        if _running.total() >= AT_ONCE:
+            raise NotPossible(f"{AT_ONCE} exports are being downloaded from this process already; wait until one is done")
+        if of_tenant is not None and _running[owner] >= of_tenant:
+            raise NotPossible(f"{of_tenant} exports of this tenant are being downloaded already; wait until one is done")
+        _running[owner] += 1
+    return Piped(write, name, partial(_end, owner))
+
+
+def _end(owner: int) -> None:
+    with _counting:
+        _running[owner] -= 1
+        if not _running[owner]:
+            del _running[owner]
 
 
 def _add(archive: zipfile.ZipFile, session: Session, *, pages: bool, files: bool) -> None:

@@ -10,8 +10,11 @@ from datetime import datetime
 
 from django.db.models import CharField, OuterRef, Q, QuerySet, Subquery
 
+from sessions_app.core.base.caller import EVERYTHING, READ, Caller, Sight
 from sessions_app.core.base.errors import SessionNotFound
 from sessions_app.core.records import search_index
+from sessions_app.core.tenancy import api_audit
+from sessions_app.core.tenancy.audit import Action
 from sessions_app.models import LIVE_STATES, ApiKey, Session, Turn, TurnState
 
 IDLE = "idle"
@@ -41,12 +44,12 @@ class Found:
     state: str
 
 
-def find(tenant: int, wanted: Filters, *, before: int | None = None, most: int = 50) -> list[Found]:
+def find(tenant: int, wanted: Filters, *, before: int | None = None, most: int = 50, sight: Sight = EVERYTHING) -> list[Found]:
     """The newest first. ``before``: only those behind the session with this row number.
 
     Whoever may not read transcripts must not filter by words, because the list would show who wrote them.
     """
-    rows = _filtered(Session.objects.filter(tenant_id=tenant), tenant, wanted)
+    rows = _filtered(_seen(Session.objects.filter(tenant_id=tenant), sight), tenant, wanted)
     if before is not None:
         at = Session.with_deleted.filter(tenant_id=tenant, pk=before).values_list("created_at", flat=True).first()
         if at is None:
@@ -57,6 +60,19 @@ def find(tenant: int, wanted: Filters, *, before: int | None = None, most: int =
     found = rows.annotate(newest_state=Subquery(newest, output_field=CharField())).select_related("created_by")
     found = found.defer("tool_refs", "client_tools").order_by("-created_at", "-pk")
     return [Found(row, getattr(row, "newest_state", None) or "") for row in found[:most]]
+
+
+def find_for(caller: Caller, wanted: Filters, *, before: int | None = None, most: int = 50) -> list[Found]:
+    """``find`` for a client, among the sessions that it sees."""
+    caller.require(READ)
+    api_audit.read(caller, Action.SESSIONS_LISTED, "sessions")
+    return find(caller.tenant, wanted, before=before, most=most, sight=caller.sight)
+
+
+def _seen(rows: QuerySet[Session], sight: Sight) -> QuerySet[Session]:
+    if sight.agents is not None:
+        rows = rows.filter(agent_name__in=sorted(sight.agents))
+    return rows if sight.session is None else rows.filter(pk=sight.session)
 
 
 def one(tenant: int, public_id: str) -> Session:

@@ -19,7 +19,8 @@ from agents_app import exact_json, registry
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import BadCursor
 from sessions_app.core.records import options as session_options
-from sessions_app.core.tenancy import access
+from sessions_app.core.tenancy import access, api_audit
+from sessions_app.core.tenancy.audit import Action
 from sessions_app.models import Session
 
 PAGE = 50
@@ -106,6 +107,7 @@ def _read_cursor(tenant: int, cursor: str) -> tuple[datetime, int]:
 
 def page(caller: Caller, after: str | None) -> Page:
     """The sessions that exist for the caller, newest first."""
+    api_audit.read(caller, Action.SESSIONS_LISTED, "sessions")
     rows = access.visible(caller).order_by("-created_at", "-pk")
     if after is not None:
         at, row = _read_cursor(caller.tenant, after)

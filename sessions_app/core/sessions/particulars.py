@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from sessions_app.core.base.errors import SessionNotFound
+from sessions_app.core.records import addresses
 from sessions_app.core.tenancy import model_use
 from sessions_app.models import Session
 
 
 @dataclass(frozen=True, slots=True)
 class Particulars:
+    uri: str
+    """Over AHP."""
     title: str | None
     created_at: datetime
     modified_at: datetime
@@ -25,4 +28,10 @@ def of(session: Session) -> Particulars:
     if found is None:
         raise SessionNotFound
     title, created_at, modified_at = found
-    return Particulars(title, created_at, modified_at, model_use.of_session(session.tenant_id, session.public_id, created_at))
+    return Particulars(
+        addresses.of(session),
+        title,
+        created_at,
+        modified_at,
+        model_use.of_session(session.tenant_id, session.public_id, created_at),
+    )

@@ -1,4 +1,4 @@
-"""Audit records of what clients read and delete with keys.
+"""Audit records of what clients read, delete and mint with keys.
 
 A read is recorded before its content is shown, once per thing, key and hour: its unique id is derived from these, so that all
 processes together write one row. A process remembers what it has recorded, and asks the database once per read of that kind.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+from functools import partial
 
 from django.conf import settings
 from django.db import InternalError, OperationalError, transaction
@@ -22,9 +23,10 @@ from sessions_app.models import ApiKey
 log = logging.getLogger(__name__)
 
 _NAMESPACE = uuid.UUID("9a3bb1d6-9d0c-4a67-93ac-1f1d6f2f6c1e")
+_Fact = tuple[Action, str, int, bool, int]
 _MOST_KNOWN = 50_000
 _MOST_MEMBERS = 10_000
-_known: set[tuple[Action, str, int, bool, int]] = set()
+_known: set[_Fact] = set()
 _members: dict[int, str] = {}
 
 
@@ -53,27 +55,40 @@ def read(caller: Caller, action: Action, target: str) -> None:
     """
     if not settings.AGENTHOST_AUDIT_API_READS:
         return
-    hour = int(timezone.now().timestamp() // 3600)
-    fact = (action, target, caller.key, bool(caller.token), hour)
-    if fact in _known:
+    if _fact(caller, action, target) in _known:
         return
-    uid = uuid.uuid5(_NAMESPACE, f"{caller.tenant} {action} {target} {caller.key} {bool(caller.token)} {hour}")
     try:
         with transaction.atomic():
-            audit.record_once(
-                uid,
-                actor=actor_of(caller),
-                action=action,
-                target=target,
-                tenant_id=caller.tenant,
-                address=client_address.current.get(),
-                detail=_how(caller, "over the API; further reads within the hour are not recorded"),
-            )
+            once_an_hour(caller, action, target, _how(caller, "over the API; further reads within the hour are not recorded"))
     except (OperationalError, InternalError) as error:
         log.error(
             "audit_read_not_recorded action=%s target=%s key=%s: %s", action, target, caller.key_prefix, type(error).__name__
         )
+
+
+def once_an_hour(caller: Caller, action: Action, target: str, detail: str) -> None:
+    """Record what a client does often, once per thing, key and hour, in the transaction that is open."""
+    fact = _fact(caller, action, target)
+    if fact in _known:
         return
+    audit.record_once(
+        uuid.uuid5(_NAMESPACE, " ".join(map(str, (caller.tenant, *fact)))),
+        actor=actor_of(caller),
+        action=action,
+        target=target,
+        tenant_id=caller.tenant,
+        address=client_address.current.get(),
+        detail=detail,
+    )
+    # Only what is stored may be remembered.
+    transaction.on_commit(partial(_remember, fact))
+
+
+def _fact(caller: Caller, action: Action, target: str) -> _Fact:
+    return action, target, caller.key, bool(caller.token), int(timezone.now().timestamp() // 3600)
+
+
+def _remember(fact: _Fact) -> None:
     if len(_known) >= _MOST_KNOWN:
         _known.clear()
     _known.add(fact)

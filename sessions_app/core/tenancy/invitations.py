@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -78,10 +79,16 @@ def pending(tenant: Tenant) -> QuerySet[Invitation]:
 def withdraw(by: Account, tenant: Tenant, invitation_id: int, *, actor: str, address: str) -> None:
     """Make an invitation unusable."""
     rights.require(by, Right.MANAGE_MEMBERS, tenant)
+    take_back(tenant, invitation_id, lambda _invitation: None, actor=actor, address=address)
+
+
+def take_back(tenant: Tenant, invitation_id: int, check: Callable[[Invitation], object], *, actor: str, address: str) -> None:
+    """The same, if ``check`` raises nothing for the row."""
     with transaction.atomic():
         invitation = pending(tenant).select_for_update().filter(pk=invitation_id).first()
         if invitation is None:
             raise MemberNotFound
+        check(invitation)
         Invitation.objects.filter(pk=invitation.pk).update(revoked_at=Now())
         _record(audit.Action.INVITATION_WITHDRAWN, invitation, actor, address, f"role: {invitation.role}")
 

@@ -25,7 +25,7 @@ from sessions_app.core.base import raw_sql
 from sessions_app.core.base.caller import NO_LIMITS, SCOPES, Caller, Limits, allowed_by_both
 from sessions_app.core.base.errors import Fault, InvalidInput, KeyNotFound, NotAuthenticated
 from sessions_app.core.base.raw_sql import Statement
-from sessions_app.core.tenancy import audit, key_addresses, known_callers, quotas
+from sessions_app.core.tenancy import audit, key_addresses, known_callers, quotas, refused_keys
 from sessions_app.models import ApiKey, Tenant
 
 log = logging.getLogger(__name__)
@@ -81,6 +81,7 @@ def authenticate(raw: str) -> Caller:
     row = raw_sql.row(_BY_DIGEST, (SINCE_LAST_USE, digest))
     if row is None:
         known_callers.forget(digest)
+        refused_keys.note(digest)
         raise NotAuthenticated
     caller, update_due = caller_of(row)
     if not key_addresses.is_known(caller.key):

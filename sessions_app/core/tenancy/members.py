@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from django.contrib.auth.models import User
@@ -42,9 +42,23 @@ def add(tenant: Tenant, user: User, role: Role, *, actor: str, address: str = ""
 def change_role(by: Account, tenant: Tenant, member_id: int, role: Role, *, actor: str, address: str) -> Member:
     """Give a member another role. The last owner stays owner."""
     rights.require(by, Right.MANAGE_MEMBERS, tenant)
+    return set_role(tenant, member_id, role, actor=actor, address=address)
+
+
+def set_role(
+    tenant: Tenant,
+    member_id: int,
+    role: Role,
+    check: Callable[[Role], object] = lambda _role: None,
+    *,
+    actor: str,
+    address: str,
+) -> Member:
+    """The same, if ``check`` raises nothing for the member's role until now."""
     with transaction.atomic():
         _lock(tenant)
         member = _find(tenant, member_id)
+        check(Role(member.role))
         if member.role != role:
             if member.role == Role.OWNER:
                 _another_owner(member)
@@ -55,11 +69,20 @@ def change_role(by: Account, tenant: Tenant, member_id: int, role: Role, *, acto
 def remove(by: Account, tenant: Tenant, member_id: int, *, actor: str, address: str) -> None:
     """Remove a member. Members may leave by themselves; the last owner stays."""
     rights.require(by, Right.SEE_TENANT, tenant)
+
+    def check(member: Member) -> None:
+        if member.user_id != by.id:
+            rights.require(by, Right.MANAGE_MEMBERS, tenant)
+
+    take_out(tenant, member_id, check, actor=actor, address=address)
+
+
+def take_out(tenant: Tenant, member_id: int, check: Callable[[Member], object], *, actor: str, address: str) -> None:
+    """Remove a member, if ``check`` raises nothing for the row."""
     with transaction.atomic():
         _lock(tenant)
         member = _find(tenant, member_id)
-        if member.user_id != by.id:
-            rights.require(by, Right.MANAGE_MEMBERS, tenant)
+        check(member)
         if member.role == Role.OWNER:
             _another_owner(member)
         _record(audit.Action.MEMBER_REMOVED, member, actor, address, f"role: {member.role}")

@@ -7,7 +7,7 @@ Superusers have all rights. A tenant of which an account sees nothing does not e
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from django.contrib.auth.models import User
 from django.db.models import Model, QuerySet
 
+from sessions_app.core.base.caller import OF_OWNERS
 from sessions_app.core.base.errors import RightMissing, TenantNotFound
 from sessions_app.models import Member, Role, Staff, StaffRole, Tenant
 
@@ -222,6 +223,12 @@ def own_tenant(account: Account, slug: str, right: Right = Right.SEE_TENANT) -> 
     if not as_member(account, right, tenant.pk):
         raise RightMissing(right)
     return tenant
+
+
+def require_scopes(account: Account, tenant: Tenant, scopes: Collection[str]) -> None:
+    """Raise ``RightMissing`` if a key with these scopes could do what only owners may, and the account may not."""
+    if OF_OWNERS & set(scopes):
+        require(account, Right.MANAGE_MEMBERS, tenant)
 
 
 def of_staff(account: Account, right: Right, rows: QuerySet[M], path: str = "tenant") -> QuerySet[M]:

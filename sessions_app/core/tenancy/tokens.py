@@ -21,12 +21,12 @@ from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
 
 from agents_app import exact_json
-from sessions_app.core.base import maintenance, raw_sql
+from sessions_app.core.base import client_address, maintenance, raw_sql
 from sessions_app.core.base.caller import READ, SCOPES, WRITE, Caller, allowed_by_both
 from sessions_app.core.base.errors import Fault, InvalidInput, NotAuthenticated, NotPossible, TokenLimited, TokenNotFound
 from sessions_app.core.base.identifiers import new_id
 from sessions_app.core.base.raw_sql import Statement
-from sessions_app.core.tenancy import access, audit, keys, known_callers, origins
+from sessions_app.core.tenancy import access, api_audit, audit, keys, known_callers, origins
 from sessions_app.models import AccessToken, ApiKey, Session, Tenant
 
 log = logging.getLogger(__name__)
@@ -139,7 +139,7 @@ def mint(
     _check(wanted, seconds, origin)
     for scope in wanted:
         caller.require(scope)
-    return _mint(caller.tenant, caller.key, None, session, wanted, seconds, origin)
+    return _mint(caller, None, session, wanted, seconds, origin)
 
 
 def mint_for_member(
@@ -163,7 +163,7 @@ def mint_for_member(
     key = _key_of_member(tenant, member)
     if key.revoked_at is not None:
         raise NotPossible("the operator has revoked this member's key")
-    return _mint(tenant.pk, key.pk, member, session, list(scopes), seconds, origin)
+    return _mint(Caller(tenant.pk, key.pk, key.prefix, frozenset(scopes)), member, session, list(scopes), seconds, origin)
 
 
 def _key_of_member(tenant: Tenant, member: AbstractBaseUser) -> ApiKey:
@@ -184,8 +184,8 @@ def _key_of_member(tenant: Tenant, member: AbstractBaseUser) -> ApiKey:
                 scopes=list(OF_SESSIONS),
             )
             audit.record(
-                actor=member.get_username(),
-                address="",
+                actor=audit.member(member.get_username()),
+                address=client_address.current.get(),
                 action=audit.Action.KEY_ISSUED,
                 target=f"key {made.prefix}… ({made.name})",
                 tenant=tenant,
@@ -215,8 +215,7 @@ def _check(scopes: Collection[str], seconds: int, origin: str) -> None:
 
 
 def _mint(
-    tenant: int,
-    key: int,
+    caller: Caller,
     member: AbstractBaseUser | None,
     session: Session | None,
     scopes: Sequence[str],
@@ -224,23 +223,38 @@ def _mint(
     origin: str,
 ) -> Minted:
     most = settings.AGENTHOST_TOKENS_PER_KEY
-    if AccessToken.objects.filter(key_id=key, expires_at__gt=Now(), revoked_at=None).values("pk")[most - 1 : most].exists():
+    if (
+        AccessToken.objects.filter(key_id=caller.key, expires_at__gt=Now(), revoked_at=None)
+        .values("pk")[most - 1 : most]
+        .exists()
+    ):
         raise NotPossible(f"this key has {most:,} live tokens, which is the limit (AGENTHOST_TOKENS_PER_KEY); revoke some")
     raw = PREFIX + secrets.token_urlsafe(32)
-    row = AccessToken.objects.create(
-        tenant_id=tenant,
-        key_id=key,
-        member_id=None if member is None else member.pk,
-        public_id=new_id("tok"),
-        digest=keys.digest_of(raw),
-        session=None if session is None else session.pk,
-        origin=origin,
-        scopes=[scope for scope in SCOPES if scope in scopes],
-        expires_at=Now() + timedelta(seconds=seconds),
-    )
-    row.refresh_from_db(fields=["expires_at"])
-    log.info("token_minted id=%s key=%s seconds=%s", row.public_id, key, seconds)
+    with transaction.atomic():
+        row = AccessToken.objects.create(
+            tenant_id=caller.tenant,
+            key_id=caller.key,
+            member_id=None if member is None else member.pk,
+            public_id=new_id("tok"),
+            digest=keys.digest_of(raw),
+            session=None if session is None else session.pk,
+            origin=origin,
+            scopes=[scope for scope in SCOPES if scope in scopes],
+            expires_at=Now() + timedelta(seconds=seconds),
+        )
+        row.refresh_from_db(fields=["expires_at"])
+        # A member acts with the token itself, and is the actor of what is done with it.
+        actor = caller if member is None else replace(caller, token=row.pk)
+        target = "sessions" if session is None else f"session {session.public_id}"
+        api_audit.once_an_hour(actor, audit.Action.TOKENS_MINTED, target, _described(row))
+    log.info("token_minted id=%s key=%s seconds=%s", row.public_id, caller.key, seconds)
     return replace(_shown(row, "" if session is None else session.public_id), raw=raw)
+
+
+def _described(row: AccessToken) -> str:
+    """For the audit."""
+    origin = f"for pages of {row.origin}" if row.origin else ""
+    return "; ".join(filter(None, (", ".join(row.scopes), origin, "further tokens within the hour are not recorded")))
 
 
 def _shown(row: AccessToken, session: str) -> Minted:

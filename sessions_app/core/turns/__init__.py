@@ -21,7 +21,7 @@ from sessions_app.core.turns.finishing import finish, take_first
 from sessions_app.core.turns.opening import accepted_before
 from sessions_app.core.turns.queue import CannotTakeOver, Claims, Ended, NeedsSlot, claim, give_back, take_over
 from sessions_app.core.turns.reopening import reopen
-from sessions_app.core.turns.revoking import revoke_key, suspend_tenant
+from sessions_app.core.turns.revoking import revoke_key, revoke_key_for, suspend_tenant
 from sessions_app.core.turns.run_status import position_before_run, stop_reason_of_run
 from sessions_app.core.turns.starting import StartedTurn, begin, start
 from sessions_app.core.turns.stopping import (
@@ -92,6 +92,7 @@ __all__ = [
     "read_update",
     "reopen",
     "revoke_key",
+    "revoke_key_for",
     "show_content",
     "start",
     "stop",

@@ -6,7 +6,8 @@ second call is safe, and completes a first one that failed midway.
 
 from __future__ import annotations
 
-from sessions_app.core.tenancy import keys, tenants
+from sessions_app.core.base.caller import Caller
+from sessions_app.core.tenancy import api_audit, key_management, keys, tenants
 from sessions_app.core.turns.refusals import Refusal
 from sessions_app.core.turns.stopping import cancel_key, cancel_tenant
 from sessions_app.models import ApiKey, Tenant
@@ -19,6 +20,12 @@ def revoke_key(key: ApiKey, *, actor: str, address: str = "", until: float | Non
     """
     changed = keys.mark_revoked(key, actor=actor, address=address)
     return Refusal(changed, cancel_key(key.pk, until))
+
+
+def revoke_key_for(caller: Caller, number: int) -> Refusal:
+    """``revoke_key`` for a client that manages keys. KeyNotFound; ScopeMissing for a key that may do more than its own."""
+    by = api_audit.by(caller)
+    return revoke_key(key_management.weaker(caller, number), actor=by["actor"], address=by["address"])
 
 
 def suspend_tenant(tenant: Tenant, *, actor: str, address: str = "", until: float | None = None) -> Refusal:

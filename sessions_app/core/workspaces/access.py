@@ -122,6 +122,12 @@ def require_programs(caller: Caller, place: Place) -> None:
         raise AccessDenied
 
 
+def restrict_clients() -> bool:
+    """Whether any rule of the server or of an agent keeps clients from a file."""
+    rules = {registry.server_access(), *(spec.access for spec in registry.described().values())}
+    return any(Policy(each, "client").restricts for each in rules)
+
+
 def _policies(caller: Caller, place: Place) -> list[Policy]:
     """The policies for clients in a workspace, without those that restrict nothing."""
     described = registry.described()

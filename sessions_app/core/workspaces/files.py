@@ -25,6 +25,8 @@ from sessions_app.core.base.errors import (
     PathOutside,
     PathTaken,
 )
+from sessions_app.core.tenancy import api_audit
+from sessions_app.core.tenancy.audit import Action
 from sessions_app.core.workspaces import access, making, places
 from sessions_app.core.workspaces.access import Grants, Guard
 from sessions_app.core.workspaces.places import Place
@@ -50,7 +52,7 @@ def read(caller: Caller, uri: str, grants: Grants | None = None) -> bytes:
     """A file's bytes. InvalidInput if they are more than AGENTHOST_FILE_BYTES."""
     place = making.find_used(caller, uri)
     with refusals("uri"):
-        tree = _existing(place, access.guard_of(caller, place, grants, "read"))
+        tree = _read_in(caller, place, grants)
         most = settings.AGENTHOST_FILE_BYTES
         entry = tree.stat(place.path, follow=True)
         if entry.kind == "file" and entry.size > most:
@@ -72,7 +74,7 @@ def read_attached(caller: Caller, uris: Collection[str], grants: Grants | None =
         try:
             place = making.find_used(caller, uri)
             with refusals("uri"):
-                data = _existing(place, access.guard_of(caller, place, grants, "read")).read(place.path, most=min(most, left))
+                data = _read_in(caller, place, grants).read(place.path, most=min(most, left))
         except DomainError:
             continue
         found[uri] = data
@@ -96,7 +98,7 @@ def resolve(caller: Caller, uri: str, grants: Grants | None = None, *, follow: b
     """``follow``: of a link, its target in the workspace. PathNotFound if there is nothing."""
     place = making.find_used(caller, uri)
     with refusals("uri"):
-        found = _existing(place, access.guard_of(caller, place, grants, "read")).details(place.path, follow=follow)
+        found = _read_in(caller, place, grants).details(place.path, follow=follow)
     if found.kind == "other":
         raise InvalidInput([Fault(("uri",), "is neither a regular file nor a directory")])
     same = not follow or found.path == place.path
@@ -165,7 +167,7 @@ def children(caller: Caller, uri: str, grants: Grants | None = None) -> list[Chi
     place, most = making.find_used(caller, uri), settings.AGENTHOST_LIST_ENTRIES
     with refusals("uri"):
         try:
-            entries = _existing(place, access.guard_of(caller, place, grants, "read")).list(place.path, most=most)
+            entries = _read_in(caller, place, grants).list(place.path, most=most)
         except mechanism.TooMany:
             detail = f"the directory has more than {most:,} entries, the limit of a list (AGENTHOST_LIST_ENTRIES)"
             raise InvalidInput([Fault(("uri",), detail)]) from None
@@ -251,6 +253,20 @@ def require_directory(tree: Tree, path: Path, member: str) -> None:
             raise InvalidInput([Fault((member,), "is not a directory")])
 
 
+def _read_in(caller: Caller, place: Place, grants: Grants | None) -> Tree:
+    """``_existing``, for an operation that shows the caller what is there."""
+    guard = access.guard_of(caller, place, grants, "read")
+    access.require(guard, place.path)
+    _record(caller, place)
+    return _existing(place, guard)
+
+
+def _record(caller: Caller, place: Place) -> None:
+    """Once an hour for each workspace."""
+    if place.workspace is not None:
+        api_audit.read(caller, Action.WORKSPACE_READ, f"workspace {uri_of(place.root)}")
+
+
 def _existing(place: Place, guard: Guard | None = None) -> Tree:
     """The tree, for an operation that finds nothing in one that does not exist yet. The guard's answer comes first."""
     access.require(guard, place.path)
@@ -274,6 +290,9 @@ def _two_ends(
     guard, end_guard = access.guard_of(caller, begin, grants, *operations), access.guard_of(caller, found, grants, "write")
     with refusals(""):
         access.require(end_guard, found.path)
+        if found.workspace != begin.workspace:
+            # It can be read at its new place.
+            _record(caller, begin)
         _existing(begin, guard).stat(begin.path)
         end = making.find_or_make(caller, destination, "destination")
         with ExitStack() as stack:

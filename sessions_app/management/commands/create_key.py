@@ -25,7 +25,10 @@ create_key acme --name ci --agents demo --expires 12h | tail -n 1
         parser.add_argument("tenant", metavar="TENANT", help="the tenant's slug")
         parser.add_argument("--name", required=True, metavar="N", help="the purpose of the key, shown in lists")
         parser.add_argument(
-            "--scopes", default="*", metavar="a,b", help=f"the key's scopes, from {', '.join(SCOPES)} (default: *, everything)"
+            "--scopes",
+            default="*",
+            metavar="a,b",
+            help=f"the key's scopes, from {', '.join(SCOPES)} (default: *, everything except members and audit)",
         )
         parser.add_argument(
             "--expires", type=duration, metavar="30d", help="its lifetime: a number and s, m, h, d or w (default: unlimited)"

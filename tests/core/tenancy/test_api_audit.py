@@ -10,15 +10,27 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connection
+from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from sessions_app.core.base import client_address
-from sessions_app.core.sessions import deleting, state
-from sessions_app.core.tenancy import api_audit, audit_chain, credentials, key_addresses, keys, known_callers, tokens
+from sessions_app.core.base.errors import NotAuthenticated
+from sessions_app.core.sessions import deleting, entries, listing, state
+from sessions_app.core.tenancy import (
+    api_audit,
+    audit,
+    audit_chain,
+    credentials,
+    key_addresses,
+    keys,
+    known_callers,
+    refused_keys,
+    tenants,
+    tokens,
+)
 from sessions_app.core.tenancy.audit import Action
-from sessions_app.models import AuditRecord, KeyAddress, Session
+from sessions_app.models import AccessToken, ApiKey, AuditRecord, KeyAddress, Session
 from tests.core.on_loop import on_loop
 from tests.core.threads import at_once
 from tests.sample_tenants import SampleTenants, make_session
@@ -50,6 +62,7 @@ def records(action: Action) -> list[tuple[str, str, str]]:
 def another_process() -> None:
     api_audit.forget_known()
     key_addresses.forget_known()
+    refused_keys.forget_known()
     known_callers.forget_all()
 
 
@@ -126,6 +139,98 @@ def test_records_of_reads_are_in_the_chain_and_verify(sample: SampleTenants, ses
     assert list(audit_chain.verify()) == []
     AuditRecord.objects.filter(action=Action.TRANSCRIPT_READ).update(actor="key:other")
     assert [each.kind for each in audit_chain.verify()] == ["changed"]
+
+
+def test_lists_of_sessions_are_recorded_once_over_both_protocols(sample: SampleTenants, session: Session) -> None:
+    caller = sample.alice.caller
+    with coming_from(HERE):
+        for _ in range(2):
+            listing.page(caller, None)
+            entries.listed(caller)
+            entries.page(caller, 10, None)
+            another_process()
+    assert records(Action.SESSIONS_LISTED) == [(f"key:{caller.key_prefix}", "sessions", HERE)]
+
+
+def test_minted_tokens_are_one_record_for_each_session_and_hour(sample: SampleTenants, session: Session) -> None:
+    caller, other = sample.alice.caller, make_session(sample.alice.caller)
+    with coming_from(HERE):
+        for _ in range(3):
+            tokens.mint(caller, session, origin="https://chat.example")
+            another_process()
+        tokens.mint(caller, other)
+    expected = [(f"key:{caller.key_prefix}", f"session {each.public_id}", HERE) for each in (session, other)]
+    assert records(Action.TOKENS_MINTED) == expected
+    detail = AuditRecord.objects.filter(action=Action.TOKENS_MINTED).order_by("pk").values_list("detail", flat=True)[0]
+    assert detail == (
+        "sessions:read, sessions:write; for pages of https://chat.example; further tokens within the hour are not recorded"
+    )
+
+
+def test_a_token_that_could_not_be_recorded_is_not_minted(
+    sample: SampleTenants, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_given: Any, **_named: Any) -> None:
+        raise OperationalError("the disk is full")
+
+    monkeypatch.setattr(audit, "record_once", fail)
+    with pytest.raises(OperationalError):
+        tokens.mint(sample.alice.caller, session)
+    monkeypatch.undo()
+    assert not AccessToken.objects.exists()
+    tokens.mint(sample.alice.caller, session)
+    assert len(records(Action.TOKENS_MINTED)) == 1, "the failed attempt is not remembered as recorded"
+
+
+# --- keys that are not valid any more ---
+
+
+def refuse(raw: str, address: str = HERE) -> None:
+    with coming_from(address), pytest.raises(NotAuthenticated):
+        keys.authenticate(raw)
+
+
+def test_a_revoked_key_that_is_used_is_one_record_for_each_network_and_hour(sample: SampleTenants) -> None:
+    key = ApiKey.objects.get(digest=keys.digest_of(sample.alice.key))
+    keys.mark_revoked(key, actor="tests")
+    for address in (HERE, HERE, "198.51.100.1", HERE):
+        refuse(sample.alice.key, address)
+        another_process()
+    prefix = sample.alice.caller.key_prefix
+    expected = [(f"key:{prefix}", f"key {prefix}…", address) for address in (HERE, "198.51.100.1")]
+    assert records(Action.KEY_REFUSED) == expected
+    details = AuditRecord.objects.filter(action=Action.KEY_REFUSED).values_list("detail", flat=True)
+    assert all(detail.startswith("it was revoked at 2") for detail in details)
+
+
+def test_requests_from_everywhere_write_a_bounded_number_of_records_of_a_refused_key(sample: SampleTenants) -> None:
+    ApiKey.objects.filter(digest=keys.digest_of(sample.alice.key)).update(expires_at=timezone.now())
+    for number in range(refused_keys.MOST + 5):
+        refuse(sample.alice.key, f"198.51.{number}.1")
+    found = list(AuditRecord.objects.filter(action=Action.KEY_REFUSED).order_by("pk").values_list("detail", flat=True))
+    assert len(found) == refused_keys.MOST
+    assert [number for number, detail in enumerate(found, 1) if "the last of 32" in detail] == [refused_keys.MOST]
+
+
+def test_a_key_of_a_suspended_tenant_is_recorded_and_one_that_never_existed_is_not(sample: SampleTenants) -> None:
+    tenants.mark_suspended(sample.alice.tenant, actor="tests")
+    refuse(sample.alice.key)
+    refuse(keys.PREFIX + "x" * 43)
+    (detail,) = AuditRecord.objects.filter(action=Action.KEY_REFUSED).values_list("detail", flat=True)
+    assert detail.startswith("its tenant is suspended")
+
+
+def test_a_refusal_that_cannot_be_recorded_is_still_a_refusal(sample: SampleTenants, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys.mark_revoked(ApiKey.objects.get(digest=keys.digest_of(sample.alice.key)), actor="tests")
+
+    def fail(*_given: Any, **_named: Any) -> None:
+        raise OperationalError("the disk is full")
+
+    monkeypatch.setattr(audit, "record_once", fail)
+    refuse(sample.alice.key)
+    monkeypatch.undo()
+    refuse(sample.alice.key)
+    assert len(records(Action.KEY_REFUSED)) == 1
 
 
 # --- addresses of keys ---

@@ -9,7 +9,7 @@ import pytest
 
 from sessions_app.core.base.caller import Limits
 from sessions_app.core.tenancy import keys, usage_entries
-from sessions_app.models import ApiKey, AuditRecord, ModelUse, Tenant
+from sessions_app.models import HOUR, ApiKey, AuditRecord, ModelUse, Tenant, TurnFigures
 from tests.faces.aap.conftest import Person, key_of, pointers, problem
 from tests.faces.aap.test_tokens import api, minted
 
@@ -67,9 +67,17 @@ def test_a_key_never_makes_one_that_may_do_more(alice: Person) -> None:
     assert make(manager, scopes=["meta:read"])["scopes"] == ["meta:read"]
     for scope in ("sessions:read", "*"):
         assert scope in problem(api(manager).post("/keys", {"name": "more", "scopes": [scope]}), 403)["detail"]
-    stronger = make(alice, scopes=["sessions:write"])
-    problem(api(manager).post(f"/keys/{stronger['id']}/rotate"), 403)
-    assert api(manager).delete(f"/keys/{stronger['id']}").status_code == 204
+
+
+def test_a_key_touches_only_keys_that_may_do_no_more_than_itself(alice: Person) -> None:
+    manager = Person(key_of("alice", scopes=["keys", "meta:read"]))
+    stronger, weaker = make(alice, scopes=["sessions:write"]), make(alice, scopes=["meta:read"])
+    for method, path, body in (("POST", "/rotate", None), ("PATCH", "", {"limits": {"turnsPerMinute": 0}}), ("DELETE", "", None)):
+        refused = problem(api(manager).request(method, f"/keys/{stronger['id']}{path}", body), 403)
+        assert "sessions:write: a key manages only keys that may do no more than itself" in refused["detail"]
+        assert api(manager).request(method, f"/keys/{weaker['id']}{path}", body).status_code in (200, 204)
+    assert keys.is_good(stronger["key"])
+    assert api(manager).get(f"/keys/{stronger['id']}").json()["limits"]["turnsPerMinute"] is None
 
 
 def test_limited_keys_tokens_and_other_scopes_manage_nothing(alice: Person) -> None:
@@ -124,6 +132,13 @@ def test_use_is_reported_by_the_groups_that_are_asked_for(alice: Person, bob: Pe
         ("pilot", "python", 10, None),
     ]
     assert {limit["name"] for limit in found["limits"]} >= {"tokens_per_day", "sessions"}
+    hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    for slug, turns in (("alice", 3), ("bob", 9)):
+        TurnFigures.objects.create(
+            width=HOUR, at=hour, tenant_id=tenants[slug], key_id=1, agent="echo", turns=turns, errors=1,
+            outcomes="{}", causes="{}", first="{}", took="{}",
+        )  # fmt: skip
+    assert api(alice).get("/use").json()["turns"] == [{"day": hour.date().isoformat(), "ended": 3, "errors": 1}]
     assert api(alice).get("/use?from=2001-01-01&to=2001-01-02").json()["lines"] == []
     problem(api(alice).get("/use?by=tenant"), 400)
     problem(api(alice).get("/use?from=yesterday"), 400)

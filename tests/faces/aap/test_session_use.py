@@ -47,7 +47,7 @@ def test_a_session_has_its_dates_and_the_sum_of_its_model_calls(alice: Person) -
         "cost": "0.002000001",
         "unpricedTokens": 8,
     }
-    assert (found["sessionId"], found["agent"]) == (session, "pilot")
+    assert (found["sessionId"], found["agent"], found["uri"]) == (session, "pilot", f"pilot:/{session}")
     assert found["createdAt"] < found["modifiedAt"]
 
 

@@ -67,6 +67,25 @@ def test_limits_rotation_and_revocation_are_done_and_recorded(acme: Tenant, as_r
     assert {actor for actor, _ in acts(acme)[1:]} == {"member:owner"}
 
 
+def test_a_developer_becomes_no_owner_by_a_key(acme: Tenant, as_role: As) -> None:
+    developer, owner = as_role(Role.DEVELOPER), as_role(Role.OWNER)
+    for scope in ("members", "audit"):
+        given = {**FIELDS, "scopes": ["meta:read", scope]}
+        assert f'value="{scope}"' not in text(developer.get("/console/acme/keys/new/"))
+        assert "Select a valid choice" in text(developer.post("/console/acme/keys/new/", given))
+        made = keys.authenticate(raw_of(text(owner.post("/console/acme/keys/new/", given))))
+        assert made.may(scope)
+        refused = developer.post(f"/console/acme/keys/{made.key}/rotate/", {"overlap": "1h"})
+        assert (refused.status_code, "ah_" in text(refused)) == (403, False)
+    everything = raw_of(text(developer.post("/console/acme/keys/new/", {**FIELDS, "scopes": ["*"]})))
+    assert [keys.authenticate(everything).may(scope) for scope in ("keys", "export", "members", "audit")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
 @pytest.mark.parametrize(
     ("wrong", "complaint"),
     [
