@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
+
+import httpx
+from websockets.sync.client import connect
 
 from tests.e2e.browser import Browser
 from tests.e2e.playground.person import Person
@@ -179,6 +185,31 @@ def test_a_question_of_an_agent_is_answered_in_the_conversation(person: Person, 
     person.page.wait_for("!document.querySelector('#ahp-state').innerText.includes('Decline')")
 
 
+def test_the_second_pane_shows_a_session_whose_creator_chose_its_address(person: Person, model: ModelServer) -> None:
+    key, origin = person.server.keys.alice, person.server.origin()
+    uri = f"echo:/chosen-{person.server.shape}"
+    with connect(origin.replace("http", "ws", 1) + "/ahp", additional_headers={"Authorization": f"Bearer {key}"}) as host:
+        for number, (method, params) in enumerate(
+            [
+                ("initialize", {"protocolVersions": ["0.1.0"], "clientId": "chooser"}),
+                ("createSession", {"session": uri, "provider": "echo"}),
+            ]
+        ):
+            host.send(json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}))
+            while (answer := json.loads(host.recv(timeout=60))).get("id") != number:
+                pass
+            assert "error" not in answer, answer
+    found = httpx.get(f"{origin}/api/sessions", params={"agent": "echo"}, headers={"Authorization": f"Bearer {key}"}).json()[
+        "sessions"
+    ]
+    person.open(session=found[0]["sessionId"])
+    person.click("#watching")
+    person.say(model.script([steps.text("Seen by both.")]))
+    person.sees("Seen by both.")
+    person.sees("Seen by both.", "#ahp-state")
+    assert uri in person.text("#ahp-frames")
+
+
 def test_a_second_pane_shows_the_session_over_ahp_and_both_act(person: Person, model: ModelServer) -> None:
     person.open(agent="pilot")
     person.click("#watching")
@@ -205,7 +236,7 @@ def test_a_second_pane_shows_the_session_over_ahp_and_both_act(person: Person, m
     assert "aht_" not in person.page.run("document.documentElement.outerHTML")
 
 
-def test_a_request_copied_as_code_runs_with_a_key(person: Person, model: ModelServer) -> None:
+def test_a_request_copied_as_code_runs_with_a_key(person: Person, model: ModelServer, tmp_path: Path) -> None:
     person.open(agent="pilot")
     person.fill("#option-model_key", "sk-typed-canary")
     prompt = model.script([steps.text("One.")])
@@ -221,12 +252,18 @@ def test_a_request_copied_as_code_runs_with_a_key(person: Person, model: ModelSe
         return str(person.page.wait_for(f"{one}.querySelector('pre').textContent"))
 
     environment = {**os.environ, "AGENTHOST_KEY": person.server.keys.alice}
-    commands = {"curl": ["sh", "-c", copied("curl", "/turns")], "Python": [sys.executable, "-c", copied("Python", "/turns")]}
+    # In this order: a program that ended wrongly would disturb the next one.
+    languages = ["curl", "Python", *(["TypeScript"] if shutil.which("node") else [])]
+    for language in languages:
+        for place, expected in (("/turns", '{"delta":"One."}'), ("POST /aap/v3/sessions", "sess_")):
+            code, file = copied(language, place), tmp_path / "copied.mjs"
+            # It has no types, so node needs no compiler.
+            file.write_text(code)
+            command = {"curl": ["sh", "-c", code], "Python": [sys.executable, "-c", code], "TypeScript": ["node", str(file)]}
+            person.page.wait_for("!document.querySelector('#send').disabled")
+            done = subprocess.run(command[language], env=environment, capture_output=True, text=True, timeout=60, check=False)
+            assert expected in done.stdout, f"{language}: {done.stderr}{done.stdout}"
     assert "fetch(" in copied("TypeScript", "/turns")
-    for command in commands.values():
-        person.page.wait_for("!document.querySelector('#send').disabled")
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
-        assert '{"delta":"One."}' in done.stdout, done.stderr + done.stdout
     assert "YOUR MODEL_KEY" in copied("curl", "POST /aap/v3/sessions")
     everything = person.page.run("document.querySelector('#requests').textContent")
     for secret in ("aht_", "sk-typed-canary", person.server.keys.alice):

@@ -1,4 +1,4 @@
-// AAP 3: the requests that the playground makes, and server-sent events.
+// AAP 3 and the management API: the requests that the playground makes, and server-sent events.
 
 const BASE = "/aap/v3";
 
@@ -21,6 +21,11 @@ export class Aap {
 
   session(id) {
     return this.#json("GET", `/sessions/${encodeURIComponent(id)}`);
+  }
+
+  // The session's address over AHP, which the client that created it may have chosen.
+  async address(id) {
+    return (await (await this.access.send("GET", `/api/sessions/${encodeURIComponent(id)}`)).json()).uri;
   }
 
   sessions(after) {

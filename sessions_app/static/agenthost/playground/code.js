@@ -100,7 +100,8 @@ export function typescript({ method, path, body }, origin) {
   if (body !== undefined) lines.push(`  body: JSON.stringify(${JSON.stringify(body, null, 2).replaceAll("\n", "\n  ")}),`);
   lines.push("});", "if (!response.ok) throw new Error(await response.text());");
   if (streams({ path, body })) {
-    lines.push("for await (const chunk of response.body!.pipeThrough(new TextDecoderStream())) process.stdout.write(chunk);");
+    // Without types, so that it runs as JavaScript too.
+    lines.push("for await (const chunk of response.body?.pipeThrough(new TextDecoderStream()) ?? []) process.stdout.write(chunk);");
   } else if (method === "DELETE") lines.push("console.log(response.status);");
   else lines.push("console.log(await response.json());");
   return `${lines.join("\n")}\n`;

@@ -43,6 +43,8 @@ let agents = [];
 let chosen = null;
 let decisions = new Map();
 let frame = null;
+const addresses = new Map();
+const ADDRESS_AGAIN_MS = 5000;
 
 // --- what the page shows ---
 
@@ -54,14 +56,28 @@ function render(said) {
   });
 }
 
+// The session's address over AHP; null until it is known, which changes the page again.
+function addressOf(id) {
+  if (!addresses.has(id)) {
+    addresses.set(id, null);
+    aap.address(id).then(
+      (uri) => {
+        addresses.set(id, uri);
+        render();
+      },
+      () => setTimeout(() => addresses.delete(id) && render(), ADDRESS_AGAIN_MS),
+    );
+  }
+  return addresses.get(id);
+}
+
 function say(text) {
   at("status").textContent = text;
 }
 
 function show() {
   answerCanned();
-  // A session that AAP has made has this address over AHP.
-  pane.show(session.id === null || at("watch").hidden ? null : `${session.agent.name}:/${session.id}`);
+  pane.show(session.id === null || at("watch").hidden ? null : addressOf(session.id));
   view.show(conversation);
   at("empty").hidden = conversation.entries.length > 0 || session.id !== null;
   const pending = conversation.pending;
