@@ -56,10 +56,12 @@ def run_all(*, connect: bool) -> Iterator[Finding]:
         "workers": processes.check,
         "workspaces": processes.check_workspaces,
         "terminals": processes.check_terminals,
+        "audit": processes.check_audit_sinks,
     }
     if database_diagnosis.diagnose() is not None:
         # These need the database, whose own check reports the fault.
-        del checks["schema"], checks["workers"], checks["workspaces"], checks["terminals"]
+        for name in ("schema", "workers", "workspaces", "terminals", "audit"):
+            del checks[name]
     for name, check in checks.items():
         try:
             yield from check()

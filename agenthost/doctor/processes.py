@@ -1,4 +1,4 @@
-"""Checks workers, beat, turns that wait for a worker, the volume of the workspaces, and terminal services."""
+"""Checks workers, beat, waiting turns, the volume of the workspaces, terminal services, and where the audit is sent."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from agenthost.doctor.findings import Finding, fail, ok, warning
 from sessions_app.core.records import database_checks, live_workers
+from sessions_app.core.tenancy import audit_sinks
 from sessions_app.core.terminals import availability
 from sessions_app.core.workspaces import volume
 
@@ -43,6 +44,19 @@ def check_terminals() -> Iterator[Finding]:
         yield warning("terminals", f"Clients cannot create terminals: {reason}.", f"Its log says more: ops/entrypoint {server}")
     else:
         yield ok("terminals", "a terminal service is running")
+
+
+def check_audit_sinks() -> Iterator[Finding]:
+    """Whether the systems to which workers send the audit have it. Sends nothing."""
+    if database_checks.schema_fault() is not None:
+        return
+    for sink in audit_sinks.standings():
+        if sink.is_well:
+            yield ok("audit", f"{sink.name} has the audit" + (f", except {sink.behind} new records" if sink.behind else ""))
+            continue
+        why = f"{sink.failures} attempts failed, the last one: {sink.error}" if sink.failures else "nothing is sent"
+        behind = f"{sink.behind} records, the oldest of {sink.lag.total_seconds() / 60:.0f} minutes ago"
+        yield warning("audit", f"The audit does not reach the {sink.name} ({behind}): {why}.", sink.advice)
 
 
 def check_workers() -> Finding:

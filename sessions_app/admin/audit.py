@@ -6,12 +6,14 @@ from typing import Any
 
 from django.contrib import admin, messages
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponseRedirect
+from django.http.response import HttpResponseBase
 from django.urls import path
 
 from sessions_app.admin import audit_file
 from sessions_app.admin.filters import Field, FilterForm, of_tenant, since, tenant_field, until
 from sessions_app.admin.pages import ReadOnlyAdmin
+from sessions_app.core.base.errors import NotPossible
 from sessions_app.core.tenancy import audit_search
 from sessions_app.core.tenancy.audit import Action
 from sessions_app.core.tenancy.rights import Right
@@ -74,8 +76,18 @@ class AuditAdmin(ReadOnlyAdmin[AuditRecord]):
         return queryset.filter(pk__in=found), False
 
     def get_urls(self) -> list[Any]:
-        own = [path("download/", self.admin_site.admin_view(audit_file.download), name="sessions_app_auditrecord_download")]
+        own = [
+            path("download/", self.admin_site.admin_view(audit_file.download), name="sessions_app_auditrecord_download"),
+            path("verify/", self.admin_site.admin_view(self.verify_view), name="sessions_app_auditrecord_verify"),
+        ]
         return own + super().get_urls()
+
+    def verify_view(self, request: HttpRequest) -> HttpResponseBase:
+        try:
+            return audit_file.verify(request)
+        except NotPossible as error:
+            self.message_user(request, f"{str(error).capitalize()}.", messages.WARNING)
+            return HttpResponseRedirect(self.link("changelist"))
 
     @admin.display(description="when (UTC)")
     def when(self, row: AuditRecord) -> str:

@@ -146,18 +146,21 @@ class Live:
         chunks = []
         if changed:
             names = list(changed)[-_TURNS_AT_ONCE:]
-            rendered = await database.run_for(self._tenant, self._rendered, names)
+            rendered, facts = await database.run_for(self._tenant, self._rendered, names)
             chunks += [_event("turn", shown) for shown in rendered]
+            if facts:
+                chunks.append(_event("facts", facts))
         if settled:
             chunks.append(_event("settled", {}))
         chunks += [_event("delta", {"kind": kind, "text": text}) for kind, text in _joined(deltas)]
         chunks.append(b"id: %d\nevent: at\ndata: \n\n" % events[-1].seq)
         return b"".join(chunks)
 
-    def _rendered(self, turns: Sequence[str]) -> list[dict[str, str]]:
+    def _rendered(self, turns: Sequence[str]) -> tuple[list[dict[str, str]], str]:
+        """The turns, and what is shown beside them; empty if the session is gone."""
         session = Session.objects.select_related("tenant").filter(pk=self._session).first()
         if session is None:
-            return []
+            return [], ""
         found = []
         for name in turns:
             context: dict[str, Any] = {"session": session, "only": None}
@@ -165,7 +168,8 @@ class Live:
             if views:
                 html = render_to_string("agenthost/transcript_turn.html", {**context, "view": views[-1]})
                 found.append({"id": name, "html": html})
-        return found
+        context = {"session": session, "facts": transcript.facts(session)}
+        return found, render_to_string("agenthost/transcript_facts.html", context)
 
 
 def _joined(deltas: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -11,7 +11,8 @@ from django.http import HttpRequest
 from sessions_app.accounts.people import account
 from sessions_app.core import figures
 from sessions_app.core.figures import Attention, Point, Range, Series, histograms
-from sessions_app.core.tenancy import rights
+from sessions_app.core.tenancy import audit_sinks, rights, served_agents
+from sessions_app.core.tenancy.audit_sinks import Standing
 from sessions_app.core.tenancy.rights import Right
 from sessions_app.models import Tenant
 from sessions_app.presentation import charts
@@ -52,6 +53,7 @@ class Overview:
     tenants: Sequence[BusyRow]
     agents: Sequence[BusyRow]
     sampled: bool
+    sinks: Sequence[Standing]
 
 
 def overview(request: HttpRequest) -> Overview | None:
@@ -68,16 +70,20 @@ def overview(request: HttpRequest) -> Overview | None:
             pk__in=_names(busy := figures.busiest(of, "tenant_id", _BUSIEST, tenants))
         )
     )
+    sees_server = rights.as_staff(by, Right.SEE_SERVER)
+    sinks = audit_sinks.standings() if sees_server else []
+    webs = [("webs", charts.count(served_agents.webs_alive()))] if sees_server else []
     return Overview(
-        verdict=verdict(series, attention),
+        verdict=verdict(series, attention, sinks),
         range=of,
         ranges=RANGES,
-        figures=_headline(series, attention),
+        figures=[*_headline(series, attention), *webs],
         charts=_charts(series, of),
         attention=attention,
         tenants=[BusyRow(slugs.get(int(row.name), f"#{row.name}"), row.turns, row.errors) for row in busy],
         agents=[BusyRow(str(row.name), row.turns, row.errors) for row in figures.busiest(of, "agent", _BUSIEST, tenants)],
         sampled=series.sampled,
+        sinks=sinks,
     )
 
 
@@ -85,7 +91,7 @@ def _names(rows: Sequence[figures.Busy]) -> list[int]:
     return [int(row.name) for row in rows]
 
 
-def verdict(series: Series, attention: Attention) -> Verdict:
+def verdict(series: Series, attention: Attention, sinks: Sequence[Standing] = ()) -> Verdict:
     if attention.workers == 0:
         return Verdict(
             "bad",
@@ -106,6 +112,9 @@ def verdict(series: Series, attention: Attention) -> Verdict:
     ended, failed = series.total.turns, series.total.errors
     if ended >= 10 and failed / ended >= 0.1:
         return Verdict("warn", f"{100 * failed / ended:.0f} % of the turns failed.", "The agents that fail are listed below.")
+    for sink in sinks:
+        if not sink.is_well:
+            return Verdict("warn", f"The audit does not reach the {sink.name}.", sink.advice)
     return Verdict("good", "The server is well." if attention.nothing else "The server is well; something waits for somebody.")
 
 

@@ -10,6 +10,7 @@ from sessions_app.core.base.piping import Piped
 _KINDS = {
     "jsonl": "application/jsonl; charset=utf-8",
     "json": "application/json",
+    "txt": "text/plain; charset=utf-8",
     "csv": "text/csv; charset=utf-8",
     "html": "application/octet-stream",
     "zip": "application/zip",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 from django.core.paginator import Page, Paginator
@@ -17,6 +18,7 @@ from django.db.models.functions import Length
 from agents_app import exact_json, registry
 from sessions_app.core.base import sealing
 from sessions_app.core.records import file_edits, options, session_settings
+from sessions_app.core.tenancy import model_use
 from sessions_app.models import (
     LIVE_STATES,
     CallRunner,
@@ -145,6 +147,8 @@ class Facts:
     input_tokens: int
     output_tokens: int
     cache_read_tokens: int
+    cost: Decimal | None
+    """In the unit of the price list; None: no price was known."""
     options: dict[str, str]
     server_tools: list[str] | None
     client_tools: list[str]
@@ -162,6 +166,7 @@ def facts(session: Session) -> Facts:
         input_tokens=sums["given"] or 0,
         output_tokens=sums["made"] or 0,
         cache_read_tokens=sums["cached"] or 0,
+        cost=model_use.of_session(session.tenant_id, session.public_id, session.created_at).cost,
         options=_masked(session),
         server_tools=None if settings.tool_refs is None else tool_names(settings.tool_refs),
         client_tools=tool_names(settings.client_tools),

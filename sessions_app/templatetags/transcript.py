@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from decimal import Decimal
 
 from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from sessions_app.models import Turn
+from sessions_app.presentation import charts
 from sessions_app.presentation.markdown import render
 from sessions_app.presentation.transcript import turn_text
 
@@ -49,6 +51,11 @@ def length_of(took: timedelta) -> str:
 def grouped(number: int) -> str:
     """A number with narrow spaces between thousands."""
     return f"{number:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+
+
+@register.filter
+def money(cost: Decimal) -> str:
+    return charts.money(float(cost) * 10**9)
 
 
 @register.filter

@@ -7,7 +7,7 @@ that the server's database role needs no right to change a record. ``verify`` re
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
@@ -143,15 +143,22 @@ class Break:
     record: int | None
     text: str
 
+    def __str__(self) -> str:
+        place = "" if self.number is None else f" number {self.number}"
+        record = "" if self.record is None else f" record {self.record}"
+        return f"{self.kind}: {name_of(self.chain)}{place}{record}: {self.text}"
 
-def verify() -> Iterator[Break]:
-    """All breaks of all chains, in order."""
+
+def verify(only: Collection[int] | None = None) -> Iterator[Break]:
+    """All breaks of all chains, or of ``only`` these, in order."""
     heads = {head.chain: head for head in AuditHead.objects.all()}
     chains = {*heads, *AuditLink.objects.order_by().values_list("chain", flat=True).distinct()}
     chains |= set(AuditSeal.objects.order_by().values_list("chain", flat=True).distinct())
-    for chain in sorted(chains):
+    for chain in sorted(chains if only is None else chains.intersection(only)):
         yield from _verify_chain(chain, heads.get(chain))
-    yield from _unlinked()
+    for found in _unlinked():
+        if only is None or found.chain in only:
+            yield found
 
 
 def _verify_chain(chain: int, head: AuditHead | None) -> Iterator[Break]:

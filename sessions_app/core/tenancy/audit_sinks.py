@@ -12,6 +12,7 @@ import socket
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
@@ -26,16 +27,19 @@ from agents_app.tools.caller import fair_key
 from sessions_app.core.base import database, syslog
 from sessions_app.core.tenancy import audit_export, webhooks
 from sessions_app.core.tenancy.audit import Action
-from sessions_app.models import AuditSink
+from sessions_app.models import AuditLink, AuditRecord, AuditSink
 
 log = logging.getLogger(__name__)
 
 BATCH = 200
+MOST_COUNTED = 10_000
+_LATE = timedelta(minutes=10)
+"""Records are linked within two minutes and sent within another one."""
 TYPE = "audit.records"
 _SHORTEST_PAUSE, _LONGEST_PAUSE = timedelta(seconds=30), timedelta(hours=1)
 _ANSWER_BYTES = 512
 _OK = range(200, 300)
-_WARNINGS = frozenset({Action.SIGN_IN_FAILED.value, Action.SIGN_IN_LOCKED.value})
+_WARNINGS = frozenset({Action.SIGN_IN_FAILED.value, Action.SIGN_IN_LOCKED.value, Action.KEY_REFUSED.value})
 
 
 class SinkFailed(Exception):
@@ -46,6 +50,8 @@ class Sink(ABC):
     """Takes lines of ``audit_export``."""
 
     name: str
+    setting: str
+    """That names its address."""
 
     @abstractmethod
     def send(self, lines: Sequence[dict[str, Any]]) -> None:
@@ -56,6 +62,7 @@ class Syslog(Sink):
     """Each record is one message whose text is the record as JSON."""
 
     name = "syslog"
+    setting = "AGENTHOST_AUDIT_SYSLOG"
 
     def __init__(self, address: syslog.Address) -> None:
         self._address = address
@@ -86,6 +93,7 @@ class Webhook(Sink):
     """
 
     name = "webhook"
+    setting = "AGENTHOST_AUDIT_WEBHOOK_URL"
 
     def __init__(self, url: str, secret: str) -> None:
         self._url, self._secret = url, secret
@@ -117,6 +125,49 @@ def configured() -> list[Sink]:
         found.append(Syslog(syslog.read(settings.AGENTHOST_AUDIT_SYSLOG)))
     if settings.AGENTHOST_AUDIT_WEBHOOK_URL:
         found.append(Webhook(settings.AGENTHOST_AUDIT_WEBHOOK_URL, settings.AGENTHOST_AUDIT_WEBHOOK_SECRET))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a configured sink is doing. ``behind``: the records that it has not got, counted up to ``MOST_COUNTED``."""
+
+    name: str
+    setting: str
+    behind: int
+    lag: timedelta
+    """The age of the oldest of these."""
+    failures: int
+    error: str
+    retry_at: datetime | None
+    sent_at: datetime | None
+
+    @property
+    def is_well(self) -> bool:
+        return not self.failures and self.lag < _LATE
+
+    @property
+    def advice(self) -> str:
+        """What to do; empty if nothing."""
+        if self.is_well:
+            return ""
+        if self.failures:
+            return f"Correct {self.setting} or the system behind it. Nothing is lost: it gets all records when it answers again."
+        return "No worker sends: start one (ops/entrypoint worker), and look at its log."
+
+
+def standings() -> list[Standing]:
+    """Of the sinks that the settings name, as the workers have left them."""
+    now = timezone.now()
+    rows = AuditSink.objects.in_bulk()
+    found = []
+    for sink in configured():
+        row = rows.get(sink.name) or AuditSink(name=sink.name)
+        unsent = AuditLink.objects.filter(pk__gt=row.link).order_by("pk").values_list("record", flat=True)
+        oldest = AuditRecord.objects.filter(pk__in=unsent[:1]).values_list("at", flat=True).first()
+        lag = timedelta() if oldest is None else max(timedelta(), now - oldest)
+        behind = len(unsent[:MOST_COUNTED])
+        found.append(Standing(sink.name, sink.setting, behind, lag, row.failures, row.error, row.retry_at, row.sent_at))
     return found
 
 

@@ -56,3 +56,8 @@ def leave(process: str) -> None:
 def alive() -> list[AgentsOfProcess]:
     """The rows of the processes that have been seen lately."""
     return list(AgentsOfProcess.objects.filter(seen_at__gt=Now() - _ALIVE)[:500])
+
+
+def webs_alive() -> int:
+    """The web processes that have been seen lately; an embedded server is one."""
+    return AgentsOfProcess.objects.filter(seen_at__gt=Now() - _ALIVE, role__in=("web", "embedded")).count()

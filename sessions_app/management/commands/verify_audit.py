@@ -23,17 +23,13 @@ verify_audit
 """
 
     def handle(self, *_args: Any, **_options: Any) -> None:
-        names: dict[int, str] = {}
         count = 0
         for found in audit_chain.verify():
             count += 1
             if count > _MOST:
                 self.explain(f"There are more than {_MOST} breaks.")
                 break
-            name = names.setdefault(found.chain, audit_chain.name_of(found.chain))
-            place = "" if found.number is None else f" number {found.number}"
-            record = "" if found.record is None else f" record {found.record}"
-            self.stdout.write(f"{found.kind}: {name}{place}{record}: {found.text}")
+            self.stdout.write(str(found))
         linked, records = AuditLink.objects.count(), AuditRecord.objects.count()
         self.explain(f"{records} records, {linked} of them linked, {count or 'no'} break{'' if count == 1 else 's'}.")
         if count:

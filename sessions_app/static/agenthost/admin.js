@@ -93,6 +93,12 @@ function follow(talk) {
     } else streaming.before(turn);
     document.getElementById("nothing-yet")?.remove();
   }));
+  source.addEventListener("facts", (event) => {
+    const facts = new DOMParser().parseFromString(JSON.parse(event.data), "text/html").getElementById("facts");
+    document.getElementById("facts").replaceWith(facts);
+    const stop = document.getElementById("stop");
+    if (stop) stop.hidden = !("running" in facts.dataset);
+  });
   source.addEventListener("settled", () => {
     streaming.hidden = true;
     for (const part of streaming.querySelectorAll("[data-kind]")) part.textContent = "";

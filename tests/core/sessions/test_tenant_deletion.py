@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from sessions_app.core import turns
-from sessions_app.core.base import journal_keys, maintenance
+from sessions_app.core.base import journal_keys
 from sessions_app.core.base.errors import InvalidInput, NotAuthenticated
 from sessions_app.core.log import journal
 from sessions_app.core.sessions import tenant_deletion
@@ -180,21 +181,25 @@ def test_a_deletion_goes_on_in_slices_until_it_is_finished(
 ) -> None:
     fill(sample)
     deletion = begin(sample.alice.tenant)
+    whole = tenant_deletion.advance
+    slices: list[float] = []
     pauses: list[float] = []
-    # So short that each slice deletes one batch at most.
-    monkeypatch.setattr(housekeeping, "_SLICE_SECONDS", 1e-6)
+
+    def advance(row: TenantDeletion, seconds: float) -> bool:
+        """The first slices use up their time."""
+        slices.append(seconds)
+        until = time.monotonic() + seconds
+        while len(slices) < 4 and time.monotonic() < until:
+            pass
+        return len(slices) >= 4 and whole(row, 30)
+
+    monkeypatch.setattr(housekeeping, "_SLICE_SECONDS", 0.01)
     monkeypatch.setattr(housekeeping, "_pause", pauses.append)
-    monkeypatch.setattr(maintenance.Round, "over", property(_once_then_over))
+    monkeypatch.setattr(tenant_deletion, "advance", advance)
     housekeeping.delete_tenants()
     deletion.refresh_from_db()
     assert deletion.finished_at is not None
-    assert len(pauses) > 3, "others got the database in between"
-
-
-def _once_then_over(this: maintenance.Round) -> bool:
-    asked = getattr(this, "asked", 0)
-    this.asked = asked + 1  # type: ignore[attr-defined]  # of this test
-    return asked > 1
+    assert (slices, len(pauses)) == ([0.01] * 4, 3), "others got the database in between"
 
 
 def test_a_deletion_that_cannot_go_on_waits_for_the_next_round(

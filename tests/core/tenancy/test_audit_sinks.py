@@ -13,6 +13,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from sessions_app.core.base import syslog
 from sessions_app.core.tenancy import audit, audit_chain, audit_sinks
 from sessions_app.core.tenancy.audit_sinks import SinkFailed, Syslog
 from sessions_app.core.worker import housekeeping
-from sessions_app.models import AuditSink, Tenant
+from sessions_app.models import AuditRecord, AuditSink, Tenant
 from tests.core.worker.test_webhooks import Endpoint, _plain, endpoint  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -284,3 +285,32 @@ def test_the_command_refuses_what_it_cannot_use(tmp_path: Path) -> None:
     ):
         with pytest.raises(CommandError, match=reason):
             call_command("export_audit", *arguments)
+
+
+# --- how they stand ---
+
+
+def test_a_sink_that_fails_says_how_far_it_is_behind_why_and_what_to_do(settings: Any) -> None:
+    assert audit_sinks.standings() == []
+    settings.AGENTHOST_AUDIT_SYSLOG = "tcp://127.0.0.1:1"
+    link(audit.Action.KEY_ISSUED, audit.Action.KEY_REVOKED)
+    (before,) = audit_sinks.standings()
+    assert (before.behind, before.failures, before.is_well) == (2, 0, True), "new records are sent within minutes"
+    audit_sinks.keep_up(0.1)
+    (standing,) = audit_sinks.standings()
+    assert (standing.name, standing.behind, standing.failures, standing.is_well) == ("syslog", 2, 1, False)
+    assert "refused" in standing.error
+    assert standing.retry_at is not None
+    assert "Correct AGENTHOST_AUDIT_SYSLOG" in standing.advice
+
+
+def test_records_that_nobody_sends_are_noticed_by_their_age_and_sent_ones_are_not(settings: Any) -> None:
+    settings.AGENTHOST_AUDIT_SYSLOG = "udp://127.0.0.1:9"
+    link(audit.Action.KEY_ISSUED)
+    AuditRecord.objects.update(at=timezone.now() - timedelta(minutes=11))
+    (standing,) = audit_sinks.standings()
+    assert (standing.is_well, standing.lag >= timedelta(minutes=11)) == (False, True)
+    assert "start one" in standing.advice
+    audit_sinks.keep_up(5.0)
+    (standing,) = audit_sinks.standings()
+    assert (standing.is_well, standing.behind, standing.sent_at is not None) == (True, 0, True)

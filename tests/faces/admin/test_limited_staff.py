@@ -15,6 +15,7 @@ from sessions_app.core.tenancy import audit, audit_chain, invitations, keys
 from sessions_app.models import ApiKey, AuditRecord, ModelUse, Session, Staff, StaffRole, Tenant
 from tests.faces.admin.conversations import make_session, make_tenant, make_turn, say
 from tests.faces.admin.pages import html, url
+from tests.faces.console.conftest import body
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -139,7 +140,7 @@ def test_a_transcript_needs_a_reason_where_the_operator_demands_one(limited: Cli
 
 def test_the_file_of_the_audit_has_the_records_of_ones_own_tenants_only(limited: Client) -> None:
     audit_chain.link_new()
-    lines = b"".join(limited.get("/admin/sessions_app/auditrecord/download/")).decode().splitlines()
+    lines = body(limited.get("/admin/sessions_app/auditrecord/download/")).decode().splitlines()
     assert {json.loads(line)["tenant"] for line in lines} == {"shown-corp"}
     assert "hidden-corp" not in "".join(lines)
     assert AuditRecord.objects.get(action="audit_exported").actor == "admin:lim"

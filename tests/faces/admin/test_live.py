@@ -20,7 +20,8 @@ from sessions_app.core.base import database
 from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.log import journal
 from sessions_app.core.log.journal.types import NewEvent
-from sessions_app.models import ApiKey, AuditRecord, Message, Session, Staff, Tenant, Turn, TurnState
+from sessions_app.core.tenancy import usage_entries
+from sessions_app.models import ApiKey, AuditRecord, Message, ModelUse, Session, Staff, Tenant, Turn, TurnState
 from tests.faces.admin.conversations import make_session, make_turn, say
 from tests.faces.admin.pages import html, url
 from tests.sample_tenants import SampleTenants
@@ -81,11 +82,35 @@ def test_an_open_page_gets_the_output_and_then_the_message_and_is_recorded_once(
     assert f'id="{turn.public_id}"' in shown["html"]
     assert "&lt;script&gt;" in shown["html"]
     assert "<script" not in shown["html"]
+    facts = next(shown for name, shown in events if name == "facts")
+    assert "<dt>Messages</dt><dd>2</dd>" in facts
+    assert "data-running" in facts
     # Begun before the page was loaded: the page gets the step from its start, or as a message.
     again = asyncio.run(read(eve.get(stream_of(page), headers={"Last-Event-ID": "0"}), "settled"))
     assert again[-1] == ("settled", {})
     records = AuditRecord.objects.filter(action="transcript_read")
     assert [row.detail for row in records] == ["messages, page 1 of 1, and what follows live"]
+    database.shut_down()
+
+
+def test_what_stands_beside_an_open_transcript_is_renewed_with_it(eve: Client, talk: tuple[Session, Turn]) -> None:
+    session, turn = talk
+    page = html(eve.get(url("session", "change", session)))
+    assert f'<a class="button ah-quiet" id="stop" href="{url("session", "stop", session)}"' in page
+    assert "<dt>Cost</dt>" not in page
+    Session.objects.filter(pk=session.pk).update(created_at=timezone.now())
+    answer = eve.get(stream_of(page))
+    ModelUse.objects.create(
+        tenant_id=session.tenant_id, day=usage_entries.today(), session=session.public_id, agent="demo", model="m",
+        purpose="turn", calls=1, input_tokens=7, output_tokens=5, cache_read_tokens=0, cost_nano=2_500_000_000,
+    )  # fmt: skip
+    Turn.objects.filter(pk=turn.pk).update(state=TurnState.DONE, input_tokens=7000, ended_at=timezone.now())
+    append(session, Happening(Kind.TURN_ENDED, {"turn": turn.public_id, "stop_reason": "end_turn"}))
+    facts = asyncio.run(read(answer, "facts"))[-1][1]
+    assert '<dl class="ah-facts" id="facts">' in facts
+    assert "<dt>Live turn</dt><dd>none</dd>" in facts
+    assert "<dd>7 000 in, 0 out</dd>" in facts
+    assert "<dt>Cost</dt><dd>2.50</dd>" in facts
     database.shut_down()
 
 

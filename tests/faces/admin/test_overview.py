@@ -6,14 +6,16 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
 from sessions_app.core import figures
 from sessions_app.core.base.caller import Limits
 from sessions_app.core.records import live_workers
-from sessions_app.core.tenancy import keys
-from sessions_app.models import Staff, StaffRole, Tenant, TurnState
+from sessions_app.core.tenancy import audit_chain, audit_sinks, keys, served_agents
+from sessions_app.models import AgentsOfProcess, Staff, StaffRole, Tenant, TurnState
 from tests.faces.admin.conversations import make_session, make_tenant, make_turn
 from tests.faces.admin.pages import html
 
@@ -39,9 +41,10 @@ def test_turns_errors_and_the_busiest_are_shown_for_each_range(eve: Client, acme
     for _ in range(3):
         make_turn(make_session(acme, agent_name="writer"), **fields)
     make_turn(make_session(acme, agent_name="broken"), TurnState.ERROR, failure='{"kind":"timeout"}', **fields)
-    live_workers.announce("w1")
     figures.keep(60.0)
     for of in ("hour", "day", "week", "nonsense"):
+        # Each time: on a slow machine a lease ends while the pages are made.
+        live_workers.announce("w1")
         page = first_page(eve, range=of)
         assert "<dt>turns</dt><dd>4</dd>" in page
         assert "<dt>errors</dt><dd>1</dd>" in page
@@ -50,6 +53,32 @@ def test_turns_errors_and_the_busiest_are_shown_for_each_range(eve: Client, acme
         assert "had 1 error in 4 turns" not in page
         assert "had 1 error in 1 turn " in page
         assert "The server is well" in page
+
+
+def test_the_first_page_counts_the_web_processes_that_are_alive(eve: Client) -> None:
+    for process, role in (("web-1", "web"), ("web-2", "web"), ("worker-1", "worker")):
+        served_agents.note(process, role, served_agents.Load("d", "", is_new=True))
+    AgentsOfProcess.objects.filter(process="web-2").update(seen_at=timezone.now() - timedelta(minutes=10))
+    assert "<dt>webs</dt><dd>1</dd>" in first_page(eve)
+
+
+def test_the_first_page_shows_whether_the_audit_reaches_other_systems(eve: Client, acme: Tenant, settings: Any) -> None:
+    live_workers.announce("w1")
+    assert "The audit in other systems" not in first_page(eve)
+    settings.AGENTHOST_AUDIT_SYSLOG = "tcp://127.0.0.1:1"
+    audit_chain.link_new()
+    assert "up to date" in first_page(eve)
+    audit_sinks.keep_up(0.1)
+    live_workers.announce("w1")
+    page = first_page(eve)
+    assert "The audit does not reach the syslog." in page
+    assert "1 attempt failed:" in page
+    assert "Correct AGENTHOST_AUDIT_SYSLOG" in page
+    staff = Staff.objects.create(user=User.objects.create_user("lim"), role=StaffRole.OPERATOR, limited=True)
+    staff.tenants.set([acme])
+    limited = Client()
+    limited.force_login(staff.user)
+    assert "The audit in other systems" not in first_page(limited)
 
 
 def test_what_waits_for_somebody_is_listed_with_links(eve: Client, acme: Tenant) -> None:
@@ -101,8 +130,6 @@ def test_every_page_of_the_admin_has_the_strict_policy(eve: Client, acme: Tenant
 
 
 def test_an_account_that_may_not_see_tenants_gets_no_figures(acme: Tenant) -> None:
-    from django.contrib.auth.models import User
-
     client = Client()
     client.force_login(User.objects.create_user("newcomer", is_staff=True))
     assert client.get(reverse("admin:index"), follow=True).status_code == 403

@@ -29,6 +29,7 @@ from sessions_app.models import (
 )
 from tests.faces.admin.conversations import START, make_session, make_tenant, make_turn, say
 from tests.faces.admin.pages import address, patterns
+from tests.faces.console.conftest import body
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -200,7 +201,7 @@ def test_staff_of_another_tenant_find_nothing_of_this_one_anywhere(
         answer = foreign.get(address(name, rows))
         if answer.status_code == 302:
             answer = foreign.get(answer.headers["Location"])
-        page = b"".join(answer).decode() if answer.streaming else answer.content.decode()
+        page = (body(answer) if answer.streaming else answer.content).decode()
         assert [mark for mark in marks if mark in page] == [], name
     for query in ("range=hour", "range=day", "range=week"):
         assert HIDDEN not in foreign.get(f"/admin/?{query}").content.decode()

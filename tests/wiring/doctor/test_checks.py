@@ -29,6 +29,7 @@ from agents_app import registry
 from agents_app.spec import AgentSpec, McpSpec, OptionSpec, ProgramSpec
 from ops.services import Redis, free_port
 from sessions_app.core.records import database_checks, live_workers
+from sessions_app.core.tenancy import audit, audit_chain, audit_sinks
 from sessions_app.core.terminals import services
 from sessions_app.core.worker import housekeeping
 from sessions_app.core.workspaces import volume
@@ -398,6 +399,19 @@ def test_a_missing_beat_is_noticed_by_the_missing_housekeeping(settings: Setting
     assert processes.check_beat().state == "ok"
     InstallationMark.objects.filter(name="housekeeping").update(updated_at=timezone.now() - timedelta(hours=2))
     assert processes.check_beat().detail == "The last housekeeping was 120 minutes ago."
+
+
+def test_an_audit_that_does_not_reach_its_sink_is_a_warning(settings: Settings) -> None:
+    assert list(processes.check_audit_sinks()) == []
+    settings.AGENTHOST_AUDIT_SYSLOG = "tcp://127.0.0.1:1"
+    assert [each.state for each in processes.check_audit_sinks()] == ["ok"]
+    audit.record(actor="x", action=audit.Action.KEY_ISSUED, target="key x")
+    audit_chain.link_new()
+    audit_sinks.keep_up(0.1)
+    (found,) = processes.check_audit_sinks()
+    assert (found.state, found.check) == ("warning", "audit")
+    assert "does not reach the syslog (1 records" in found.detail
+    assert "AGENTHOST_AUDIT_SYSLOG" in found.fix
 
 
 def test_a_volume_of_workspaces_that_is_not_this_databases_is_a_fault(settings: Settings, tmp_path: Path) -> None:
