@@ -207,7 +207,7 @@ def test_the_second_pane_shows_a_session_whose_creator_chose_its_address(person:
     person.say(model.script([steps.text("Seen by both.")]))
     person.sees("Seen by both.")
     person.sees("Seen by both.", "#ahp-state")
-    assert uri in person.text("#ahp-frames")
+    assert uri in person.page.run("document.querySelector('#ahp-frames').textContent")
 
 
 def test_a_second_pane_shows_the_session_over_ahp_and_both_act(person: Person, model: ModelServer) -> None:
