@@ -89,6 +89,8 @@ def answer(
                 run=run,
                 queued_at=Now(),
                 definition_id=definition,
+                # The agent may have changed since: no worker may claim a definition that it cannot read.
+                format=max(live.format, definitions.format_of(definition)),
                 takeovers=0,
                 deadline_at=_deadline(deadline),
             )

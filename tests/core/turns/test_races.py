@@ -389,6 +389,23 @@ def test_a_turn_is_stored_in_the_oldest_format_that_its_agents_definition_allows
     assert (turn_of(first).format, turn_of(second).format) == (1, 2)
 
 
+def test_an_answer_gives_a_turn_the_format_of_the_definition_that_it_continues_with(alice: World) -> None:
+    (plain,) = registry.agents().values()
+    with registry.use([plain]):
+        session = alice.session(client_tools=[READ_LOG])
+        asked = alice.say(session, "x")
+    insert_call(session, asked, "c", "read_log", runner="client")
+    Turn.objects.filter(pk=asked.turn_id).update(state="waiting")
+    with registry.use([dataclasses.replace(plain, prices={"m": Price(1.0, 2.0)})]):
+        alice.answer(session, ClientResult(0, "c", "calm"))
+    assert turn_of(asked).format == 2
+    Turn.objects.filter(pk=asked.turn_id).update(state="waiting", format=7)
+    insert_call(session, asked, "d", "read_log", runner="client")
+    with registry.use([plain]):
+        alice.answer(session, ClientResult(0, "d", "calm"))
+    assert turn_of(asked).format == 7
+
+
 def test_a_turn_accepted_while_its_tenant_is_suspended_never_runs(alice: World) -> None:
     accepted = alice.say(alice.session(), "x")
     Tenant.objects.filter(pk=alice.caller.tenant).update(suspended_at=timezone.now())
