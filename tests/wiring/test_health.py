@@ -29,6 +29,8 @@ from tests.mcp_lists import wait_for_lists
 @pytest.fixture(autouse=True)
 def _no_limit_is_met_by_chance(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "TIMEOUT_SECONDS", 60.0)
+    # Looking at their volume needs the database.
+    monkeypatch.setattr(django_settings, "AGENTHOST_WORKSPACES_DIR", None)
     wait_for_lists(monkeypatch)
 
 

@@ -173,7 +173,6 @@ EVENTS: list[tuple[Kind, dict[str, Any], str]] = [
 SILENT: list[tuple[Kind, dict[str, Any]]] = [
     (Kind.FILES_CHANGED, {"watch": "watch_a"}),
     (Kind.NEW_FAMILIES_FROM, {}),
-    (Kind.FILES_CHANGED, {"watch": "w"}),
     (Kind.CHAT_READ_CHANGED, {"read": True}),
     (Kind.DRAFT_CHANGED, {"draft": None}),
     (Kind.READ_CLEARED, {"cause": "turn"}),
