@@ -88,7 +88,7 @@ def test_each_process_serves_its_metrics_at_the_next_port(tmp_path: Path, model:
             server.wait_metrics(port)
             text = httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).text
             assert 'agenthost_process_info{role="web"} 1.0' in text
-            found.add(re.findall(r"process_start_time_seconds (\S+)", text)[0])
+            found.add(re.findall(r"(?m)^process_start_time_seconds (\S+)", text)[0])
         assert len(found) == 2
 
 

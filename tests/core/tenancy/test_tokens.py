@@ -231,7 +231,7 @@ def test_a_member_uses_the_whole_tenant_within_the_given_scopes(sample: SampleTe
     assert [row.pk for row in access.visible(caller)] == [session.pk]
     again = came(tokens.mint_for_member(sample.alice.tenant, member, scopes=["sessions:read"], origin=ORIGIN))
     assert again.key == caller.key
-    assert AuditRecord.objects.filter(actor="dana", action="key_issued").count() == 1
+    assert AuditRecord.objects.filter(actor="member:dana", action="key_issued").count() == 1
 
 
 def test_a_members_token_ends_when_the_member_leaves_or_is_deactivated(sample: SampleTenants, member: User) -> None:

@@ -106,7 +106,7 @@ def test_every_refusal_is_a_problem_document_of_its_status(version: int) -> None
 NOT_OVER_AAP = {
     *("agent_unknown", "address_taken", "turn_unknown", "not_possible", "dispatched_before", "content_not_found"),
     *("path_outside", "path_not_found", "path_taken", "workspace_full", "workspaces_off", "files_away"),
-    *("access_denied", "access_needed"),
+    *("access_denied", "access_needed", "file_changed", "watches_off"),
     *("terminal_not_found", "terminal_taken", "terminals_unavailable", "template_unusable"),
     *("token_not_found", "webhook_not_found", "key_not_found"),
     *("tenant_not_found", "member_not_found", "invitation_unusable", "right_missing", "reason_needed"),

@@ -100,9 +100,9 @@ def _accepted(dispatched: Dispatched, action: Mapping[str, Any], session: str | 
 
 def _dispatched(dispatch: Dispatch, channel: str, found: Found | Terminal | None) -> Dispatched:
     action: Mapping[str, Any] = dispatch.action
-    if channel == ROOT:
+    if channel == ROOT and "config" in action:
         # Editors send their own settings at each connect: nothing of them is stored, not even in the rejection.
-        action = {"type": action["type"], "config": {}}
+        action = {**action, "config": {}}
     elif "config" in action:
         # Neither echoes nor rejections contain values that may be secret.
         spec = registry.find(found.session.agent_name) if isinstance(found, Found) else None
