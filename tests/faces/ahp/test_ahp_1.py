@@ -167,7 +167,7 @@ async def test_the_list_comes_in_pages_and_ends(host: str, sample: SampleTenants
         assert len(whole["items"]) == 5
 
 
-@pytest.mark.rule("V130", "V131", "V132", "V133", "V135", "V136", "V134", "V46")
+@pytest.mark.rule("V130", "V131", "V132", "V133", "V135", "V136", "V134", "V125", "V331", "V46")
 @both
 async def test_a_session_has_one_chat_which_its_client_may_name(host: str, sample: SampleTenants, version: ClientVersion) -> None:
     async with mirroring(host, sample.alice.key, "chats", version=version) as client:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -10,9 +11,13 @@ from django.db import OperationalError
 
 from sessions_app.ahp.transport import jsonrpc
 from sessions_app.ahp.transport.failures import error_for
+from sessions_app.ahp.transport.jsonrpc import RPCError
+from sessions_app.ahp.versions import served
 from sessions_app.ahp.versions.v0_1 import errors as face
 from sessions_app.ahp.versions.v0_1.dispatch import reasons
 from sessions_app.ahp.versions.v0_1.wire.errors import Code
+from sessions_app.ahp.versions.v0_9 import errors as newer
+from sessions_app.ahp.versions.v0_9.wire.errors import Code as NewerCode
 from sessions_app.core.base import errors
 from tests.pure.aap.test_problems import read_only
 
@@ -27,6 +32,32 @@ def test_every_domain_error_has_a_code_or_is_never_raised_by_commands() -> None:
     ours = {error for error in _all(errors.DomainError) if error.__module__.startswith("sessions_app.")}
     assert ours == set(face.TABLE) | face.NOT_IN_COMMANDS
     assert not set(face.TABLE) & face.NOT_IN_COMMANDS
+
+
+class _Something:
+    """An error of any class, for the entries of a table that look only at texts."""
+
+    def __getattr__(self, _name: str) -> str:
+        return "something"
+
+
+def _codes(table: Mapping[type[errors.DomainError], Callable[[Any], RPCError]]) -> dict[type[errors.DomainError], int]:
+    made = {errors.InvalidInput: errors.InvalidInput([]), errors.AccessNeeded: errors.AccessNeeded("file:///a", ["read"])}
+    return {error: int(answer(made.get(error, _Something())).code) for error, answer in table.items()}
+
+
+@pytest.mark.rule("V420")
+def test_newer_versions_have_one_table_of_codes_that_differs_from_0_1_where_the_protocol_does() -> None:
+    added = {errors.FileChanged: NewerCode.CONFLICT, errors.WatchesOff: jsonrpc.METHOD_NOT_FOUND}
+    changed = {errors.ContentNotFound: (-32006, -32008), errors.WorkspacesOff: (-32009, -32601)}
+    older, newer_ones = _codes(face.TABLE), _codes(newer.TABLE)
+    assert set(newer_ones) - set(older) == set(added) <= face.NOT_IN_COMMANDS
+    assert set(older) <= set(newer_ones)
+    assert {error: newer_ones[error] for error in added} == added
+    assert {error: (code, newer_ones[error]) for error, code in older.items() if newer_ones[error] != code} == changed
+    of_json_rpc = {jsonrpc.INVALID_REQUEST, jsonrpc.METHOD_NOT_FOUND, jsonrpc.INVALID_PARAMS, jsonrpc.INTERNAL_ERROR}
+    assert set(newer_ones.values()) <= {int(code) for code in NewerCode} | of_json_rpc
+    assert all(version.errors is newer.TABLE for version in served().all if version.name != "0.1")
 
 
 @pytest.mark.rule("R83")

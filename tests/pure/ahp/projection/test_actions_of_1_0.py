@@ -102,7 +102,7 @@ SILENT = [
 ]
 
 
-def _sent(face: Face, kind: Kind, payload: dict[str, Any]) -> list[tuple[Channel, dict[str, Any]]]:
+def sent(face: Face, kind: Kind, payload: dict[str, Any]) -> list[tuple[Channel, dict[str, Any]]]:
     event = Event(12, 7, kind, exact_json.dumps(payload))
     return [(channel, exact_json.loads(text)) for channel, text in Projection(face).envelopes(event, CHANNELS)]
 
@@ -111,7 +111,7 @@ def _sent(face: Face, kind: Kind, payload: dict[str, Any]) -> list[tuple[Channel
 @pytest.mark.parametrize(("kind", "payload", "word"), EVENTS, ids=lambda value: str(value)[:40])
 @pytest.mark.parametrize("face", [Face("0.9"), Face("1")], ids=["0.9", "1.0"])
 def test_an_event_is_one_action_that_fits(face: Face, kind: Kind, payload: dict[str, Any], word: str) -> None:
-    ((channel, envelope),) = _sent(face, kind, payload)
+    ((channel, envelope),) = sent(face, kind, payload)
     faults = v0_9.envelope_faults if face.family == "0.9" else v1_0.envelope_faults
     assert faults(envelope) == []
     assert (envelope["serverSeq"], envelope["action"]["type"]) == (12, word)
@@ -122,23 +122,23 @@ def test_an_event_is_one_action_that_fits(face: Face, kind: Kind, payload: dict[
 @pytest.mark.rule("V107", "V305", "V330")
 @pytest.mark.parametrize(("kind", "payload", "word"), FLAGS, ids=lambda value: str(value)[:40])
 def test_flags_of_a_chat_are_sent_in_1_0_only(kind: Kind, payload: dict[str, Any], word: str) -> None:
-    ((_, envelope),) = _sent(Face("1"), kind, payload)
+    ((_, envelope),) = sent(Face("1"), kind, payload)
     assert v1_0.envelope_faults(envelope) == []
     assert envelope["action"]["type"] == word
-    assert _sent(Face("0.9"), kind, payload) == []
+    assert sent(Face("0.9"), kind, payload) == []
 
 
 @pytest.mark.rule("V107")
 def test_a_chats_status_has_its_flags_in_1_0_only() -> None:
     kind, payload, _ = FLAGS[2]
     changed = {**payload, "changed": ["state"], "archived": True}
-    statuses = [_sent(Face(family), kind, changed)[0][1]["action"]["changes"]["status"] for family in ("0.9", "1")]
+    statuses = [sent(Face(family), kind, changed)[0][1]["action"]["changes"]["status"] for family in ("0.9", "1")]
     assert statuses == [8, 8 + 32 + 64]
 
 
 @pytest.mark.parametrize(("kind", "payload"), SILENT, ids=lambda value: str(value)[:40])
 def test_other_events_have_no_envelope(kind: Kind, payload: dict[str, Any]) -> None:
-    assert _sent(Face("1"), kind, payload) == []
+    assert sent(Face("1"), kind, payload) == []
 
 
 def test_every_kind_of_event_has_a_case_here() -> None:
@@ -155,10 +155,10 @@ def _origin(protocol: str, said: dict[str, Any], channel: str = URI) -> dict[str
 @pytest.mark.parametrize("face", [Face("0.9"), Face("1")], ids=["0.9", "1.0"])
 def test_an_action_of_either_version_is_echoed_as_it_was_sent_and_one_of_0_1_in_words_of_its_own(face: Face) -> None:
     said = {"type": "session/titleChanged", "title": "Log"}
-    ((_, echo),) = _sent(face, Kind.TITLE_CHANGED, {"title": "Log", "origin": _origin(PROTOCOL, {**said, "more": 1})})
+    ((_, echo),) = sent(face, Kind.TITLE_CHANGED, {"title": "Log", "origin": _origin(PROTOCOL, {**said, "more": 1})})
     assert (echo["action"], echo["origin"]) == ({**said, "more": 1}, {"clientId": "me", "clientSeq": 3})
     older = _origin("ahp/0.1", {"type": "session/titleChanged", "session": "echo:/one", "title": "Log"})
-    ((_, echo),) = _sent(face, Kind.TITLE_CHANGED, {"title": "Log", "origin": older})
+    ((_, echo),) = sent(face, Kind.TITLE_CHANGED, {"title": "Log", "origin": older})
     assert (echo["action"], echo["origin"]) == (said, {"clientId": "me", "clientSeq": 3})
 
 
@@ -166,10 +166,10 @@ def test_an_action_of_either_version_is_echoed_as_it_was_sent_and_one_of_0_1_in_
 def test_an_archiving_has_its_origin_on_the_channel_on_which_it_was_dispatched() -> None:
     said = {"type": "chat/isArchivedChanged", "isArchived": True}
     payload = {"archived": True, "origin": _origin(PROTOCOL, said, CHANNELS[1].uri)}
-    ((_, of_session),) = _sent(Face("1"), Kind.ARCHIVED_CHANGED, payload)
+    ((_, of_session),) = sent(Face("1"), Kind.ARCHIVED_CHANGED, payload)
     assert of_session["action"] == {"type": "session/isArchivedChanged", "isArchived": True}
     assert "origin" not in of_session
-    ((_, of_chat),) = _sent(Face("1"), Kind.CHAT_ARCHIVED_CHANGED, payload)
+    ((_, of_chat),) = sent(Face("1"), Kind.CHAT_ARCHIVED_CHANGED, payload)
     assert (of_chat["action"], of_chat["origin"]["clientSeq"]) == (said, 3)
 
 
