@@ -235,6 +235,7 @@ async def test_a_locale_may_be_any_text_and_nothing_else(host: str, sample: Samp
     client = Mirror(host, sample.alice.key, "locale", version)
     await client.open()
     params = {"channel": ROOT, "protocolVersions": list(version.offers), "clientId": "locale"}
+    wrong: Any
     for wrong in (7, ["de"], {}):
         assert await client.code_of("initialize", **params, locale=wrong) == -32602
     assert (await client.request("initialize", {**params, "locale": "xx-unknown"}))["protocolVersion"] == version.offers[0]

@@ -48,6 +48,7 @@ async def test_a_model_of_an_agent_can_be_chosen_by_its_id_without_a_configurati
         _, chat = await client.create()
         message: dict[str, Any] = {"text": "hello", "origin": {"kind": "user"}}
         started = {"turnId": "t", "startedAt": STARTED}
+        wrong: Any
         for wrong in (
             {"id": id_, "config": {"temperature": 1}},
             {"id": id_, "config": {"of": {"no": "primitive"}}},
@@ -74,6 +75,7 @@ async def test_definitions_of_tools_have_all_their_members(host: str, sample: Sa
             "description": "Times of high and low water.",
             "inputSchema": {"type": "object", "properties": {"harbour": {"type": "string"}}, "required": ["harbour"]},
         }
+        wrong: Any
         for wrong in (
             {"name": 7},
             {"title": ["T"]},
@@ -110,6 +112,7 @@ async def test_an_attached_text_reaches_the_model_and_stays_as_it_was_sent(
     message = {"text": "see", "origin": {"kind": "user"}, "attachments": attachments}
     async with mirroring(host, sample.alice.key, "sender", version=version) as client:
         _, chat = await client.create()
+        wrong: Any
         for wrong in ({"modelRepresentation": 7}, {"displayKind": []}, {"range": "0-3"}, {"_meta": "m"}):
             bad = {**message, "attachments": [{**attachments[0], **wrong}]}
             assert await client.refused(chat, "chat/turnStarted", turnId="t", startedAt=STARTED, message=bad), wrong
