@@ -204,7 +204,7 @@ def test_a_revoked_key_that_is_used_is_one_record_for_each_network_and_hour(samp
 
 
 def test_requests_from_everywhere_write_a_bounded_number_of_records_of_a_refused_key(sample: SampleTenants) -> None:
-    ApiKey.objects.filter(digest=keys.digest_of(sample.alice.key)).update(expires_at=timezone.now())
+    ApiKey.objects.filter(digest=keys.digest_of(sample.alice.key)).update(expires_at=timezone.now() - timedelta(minutes=1))
     for number in range(refused_keys.MOST + 5):
         refuse(sample.alice.key, f"198.51.{number}.1")
     found = list(AuditRecord.objects.filter(action=Action.KEY_REFUSED).order_by("pk").values_list("detail", flat=True))
