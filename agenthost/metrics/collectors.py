@@ -69,7 +69,7 @@ class Installation(Collector):
             try:
                 self._figures = server.sample(timezone.now())
                 self._failing = False
-            except Exception as error:  # an edge: whatever failed, the figures are missing
+            except Exception as error:  # an edge: after any failure, the figures are missing
                 self._figures = None
                 if not self._failing:
                     log.warning("metrics_not_read: %s", redaction.described(error))

@@ -79,36 +79,32 @@ def _decoded(text: str) -> str:
 
 def fault_of_new(uri: str) -> str | None:
     """Why a client cannot choose this URI for a session; None if it can."""
-    if len(uri) > LONGEST or not uri.isascii():
-        return f"has at most {LONGEST:,} ASCII characters"
-    scheme = uris.scheme(uri)
-    if scheme is None:
-        return "must be a URI with a scheme and a path"
-    if scheme.lower() in NOT_FOR_SESSIONS or uri == _ROOT_OF_0_1:
-        return f"must not be a URI of something else than a session ({scheme}:)"
-    return None
+    return _fault_of_form(uri) or _fault_of_scheme(uri, NOT_FOR_SESSIONS, "session")
 
 
 def fault_of_new_terminal(uri: str) -> str | None:
     """Why a client cannot choose this URI for a terminal; None if it can."""
-    if len(uri) > LONGEST or not uri.isascii():
-        return f"has at most {LONGEST:,} ASCII characters"
-    scheme = uris.scheme(uri)
-    if scheme is None:
-        return "must be a URI with a scheme and a path"
-    if scheme.lower() in NOT_FOR_TERMINALS or uri == _ROOT_OF_0_1:
-        return f"must not be a URI of something else than a terminal ({scheme}:)"
-    return None
+    return _fault_of_form(uri) or _fault_of_scheme(uri, NOT_FOR_TERMINALS, "terminal")
 
 
 def fault_of_new_chat(uri: str) -> str | None:
     """Why a client cannot choose this URI for a chat. What names the chat of a session by its form is not free."""
-    if len(uri) > LONGEST or not uri.isascii():
-        return f"has at most {LONGEST:,} ASCII characters"
-    scheme = uris.scheme(uri)
-    if scheme is None:
-        return "must be a URI with a scheme and a path"
-    other = scheme.lower() in NOT_FOR_SESSIONS - {"ahp-chat"} or uri == _ROOT_OF_0_1
+    if (fault := _fault_of_form(uri)) is not None:
+        return fault
+    other = _fault_of_scheme(uri, NOT_FOR_SESSIONS - {"ahp-chat"}, "chat") is not None
     if other or uri.lower().startswith(_CHAT_OF) or _BY_ID.fullmatch(uri):
         return "must not be a URI that names something else"
+    return None
+
+
+def _fault_of_form(uri: str) -> str | None:
+    if len(uri) > LONGEST or not uri.isascii():
+        return f"has at most {LONGEST:,} ASCII characters"
+    return None if uris.scheme(uri) else "must be a URI with a scheme and a path"
+
+
+def _fault_of_scheme(uri: str, taken: frozenset[str], what: str) -> str | None:
+    scheme = uris.scheme(uri) or ""
+    if scheme.lower() in taken or uri == _ROOT_OF_0_1:
+        return f"must not be a URI of something else than a {what} ({scheme}:)"
     return None
