@@ -8,21 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from agenthost.chat import local_tools
-from agenthost.chat.local_tools import ClientTool
-from agenthost.chat.runs import events_of_message
 from agenthost.chat.screen import Screen
+from agenthost.client.calls import Call
+from agenthost.client.tools import ClientTool
 
 ASKS_USER = "ask_user"
-
-
-@dataclass(slots=True)
-class Call:
-    id: str
-    name: str
-    input: Mapping[str, Any]
-    shown_whole: bool = True
-    was_granted: bool = False
-    """The call was allowed and has run; now its result waits for approval (``confirm_result``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,23 +112,6 @@ def _message(call: Call, content: Any) -> dict[str, Any]:
 def _permission(call: Call, decision: Decision) -> dict[str, Any]:
     reason = {"reason": decision.reason} if decision.reason and not decision.granted else {}
     return {"role": "tool_permission", "toolCallId": call.id, "granted": decision.granted, **reason}
-
-
-def pending(history: Sequence[Mapping[str, Any]]) -> dict[str, Call]:
-    """The calls without a result at the end of a history (A71). Any client that reads it can answer them."""
-    done: set[str] = set()
-    for message in reversed(history):
-        if message.get("role") == "tool":
-            done.add(str(message.get("toolCallId")))
-            continue
-        pending_calls = (call_of_event(each.data) for each in events_of_message(message) if each.name == "tool_call")
-        return {call.id: call for call in pending_calls if call.id not in done}
-    return {}
-
-
-def call_of_event(data: Mapping[str, Any]) -> Call:
-    arguments = data.get("input")
-    return Call(str(data.get("toolCallId", "")), str(data.get("name", "")), arguments if isinstance(arguments, dict) else {})
 
 
 class ScriptResponder:

@@ -8,14 +8,15 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from agenthost.chat import agents, images, options, session_list
-from agenthost.chat.agents import Agent
+from agenthost.chat import options, session_list
 from agenthost.chat.conversation import ASK, DETACHED, OFF, TRUST, Conversation
-from agenthost.chat.errors import ChatError, Refused, UsageError
 from agenthost.chat.keyboard import Keyboard
-from agenthost.chat.runs import events_of_message
-from agenthost.chat.safe_text import one_line
 from agenthost.chat.screen import Screen, text_of
+from agenthost.client import agents, images
+from agenthost.client.agents import Agent
+from agenthost.client.errors import ClientError, Refused, UsageError
+from agenthost.client.runs import events_of_message
+from agenthost.client.safe_text import one_line
 
 PROMPT = "> "
 _MESSAGES_AT_RESUME = 6
@@ -111,7 +112,7 @@ class Chat:
         """Run a function and show its errors instead of raising them."""
         try:
             act()
-        except ChatError as error:
+        except ClientError as error:
             self._screen.error(str(error))
         except KeyboardInterrupt:
             self._screen.on_line_started()

@@ -13,17 +13,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from agenthost.chat import agents, images, local_tools, options
-from agenthost.chat.agents import Agent
+from agenthost.chat import local_tools, options
 from agenthost.chat.calls import Responder, ScriptResponder
 from agenthost.chat.chat import Chat
 from agenthost.chat.conversation import ASK, DETACHED, OFF, STOPPED, TRUST, Conversation, SessionSettings
-from agenthost.chat.errors import ChatError, Refused, UsageError
+from agenthost.chat.errors import exit_code
 from agenthost.chat.keyboard import Keyboard, without_surrogates
-from agenthost.chat.safe_text import one_line
 from agenthost.chat.screen import Screen, uses_colour
-from agenthost.chat.server import DEFAULT_URL, Server, base_url, check_key, is_unencrypted
 from agenthost.chat.terminal_responder import TerminalResponder
+from agenthost.client import agents, images
+from agenthost.client.agents import Agent
+from agenthost.client.errors import ClientError, Refused, UsageError
+from agenthost.client.safe_text import one_line
+from agenthost.client.server import DEFAULT_URL, Server, base_url, check_key, is_unencrypted
+from agenthost.client.tools import ClientTool
 
 KEY_VARIABLE, URL_VARIABLE = "AGENTHOST_KEY", "AGENTHOST_URL"
 EXIT_CODES = """exit codes:
@@ -118,9 +121,9 @@ def run(arguments: argparse.Namespace, *, program: str, default_url: str, key: s
     try:
         with asyncio.Runner(loop_factory=_loop) as runner:
             return _Program(arguments, screen, keyboard, runner, program, is_script=is_script).run(default_url, key)
-    except ChatError as error:
+    except ClientError as error:
         screen.error(f"{program}: {error}")
-        return error.code
+        return exit_code(error)
     except (KeyboardInterrupt, EOFError):
         screen.on_line_started()
         screen.end_line()
@@ -199,7 +202,7 @@ class _Program:
 
     # --- start ---
 
-    def _start(self, server: Server, tools: dict[str, local_tools.ClientTool]) -> int:
+    def _start(self, server: Server, tools: dict[str, ClientTool]) -> int:
         known = self._runner.run(server.agents())
         document: dict[str, Any] | None = None
         if self._arguments.resume is not None:

@@ -14,15 +14,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agenthost.chat import calls
-from agenthost.chat.agents import Agent
-from agenthost.chat.calls import Call, Responder
-from agenthost.chat.errors import ChatError, Refused
+from agenthost.chat.calls import Responder
 from agenthost.chat.keyboard import Keyboard
-from agenthost.chat.local_tools import ClientTool
-from agenthost.chat.runs import Run, StreamLost, TurnEvent
 from agenthost.chat.screen import Screen, text_of
-from agenthost.chat.server import Server
-from agenthost.chat.session_use import Use
+from agenthost.client.agents import Agent
+from agenthost.client.calls import Call, call_of_event, pending
+from agenthost.client.errors import ClientError, Refused, StreamLost
+from agenthost.client.runs import Run, TurnEvent
+from agenthost.client.server import Server
+from agenthost.client.session_use import Use
+from agenthost.client.tools import ClientTool
 
 STOPPED = "stopped"
 """In place of a stop reason: this client has cancelled the turn."""
@@ -126,7 +127,7 @@ class Conversation:
     def load_open_calls(self) -> None:
         """Read the open calls from the history, because this client has not received all events."""
         history = self.history()
-        self.open_calls = calls.pending(history) if history is not None else {}
+        self.open_calls = pending(history) if history is not None else {}
 
     # --- turns ---
 
@@ -339,7 +340,7 @@ class Conversation:
                 self._screen.note("This server does not support cancelling turns.")
             else:
                 self._screen.error(str(refused))
-        except ChatError as error:
+        except ClientError as error:
             self._screen.error(f"The turn could not be stopped. {error}")
         return None
 
@@ -375,7 +376,7 @@ class Conversation:
                 self._screen.thinking(str(data.get("thinking", "")))
                 self._screen.end_message()
             case "tool_call":
-                call = calls.call_of_event(data)
+                call = call_of_event(data)
                 call.shown_whole = self._screen.call(call.name, call.input)
                 self.open_calls[call.id] = call
                 self._step[call.id] = call.name

@@ -8,47 +8,16 @@ import importlib
 import importlib.util
 import inspect
 import json
-import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from agenthost.chat.errors import UsageError
-from agenthost.chat.function_schema import ArgumentError, DescribedFunction, SchemaError, describe
-
-MOST_CHARACTERS = 1_000_000
-"""Limit of a result; models cannot read more anyway."""
-
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-
-
-@dataclass(frozen=True, slots=True)
-class ClientTool:
-    """``function`` None: the user types the result."""
-
-    name: str
-    description: str
-    parameters: Mapping[str, Any]
-    function: DescribedFunction | None = None
-
-    @property
-    def specification(self) -> dict[str, Any]:
-        return {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
-
-
-def from_function(function: Callable[..., Any]) -> ClientTool:
-    name = function.__name__
-    if not _NAME.fullmatch(name):
-        raise UsageError(f"The function {name!r} cannot be a tool: the name must be 1 to 64 characters of A-Z a-z 0-9 _ -")
-    try:
-        made = describe(function)
-    except SchemaError as error:
-        raise UsageError(f"The function {name} cannot be a tool: {error}") from None
-    return ClientTool(name, made.description, made.parameters, made)
+from agenthost.client.errors import UsageError
+from agenthost.client.function_schema import DescribedFunction
+from agenthost.client.tools import NAME, ClientTool, Outcome, content_of, failure, from_function
 
 
 def from_module(reference: str) -> list[ClientTool]:
@@ -127,7 +96,7 @@ def from_file(path: str) -> list[ClientTool]:
 
 def _declared(path: str, number: int, document: Any) -> ClientTool:
     where = f"{path}, tool {number + 1}"
-    if not isinstance(document, dict) or not isinstance(document.get("name"), str) or not _NAME.fullmatch(document["name"]):
+    if not isinstance(document, dict) or not isinstance(document.get("name"), str) or not NAME.fullmatch(document["name"]):
         raise UsageError(f"{where}: a tool must be an object with a name of 1 to 64 characters of A-Z a-z 0-9 _ -")
     description, parameters = document.get("description", ""), document.get("parameters", {"type": "object", "properties": {}})
     if not isinstance(description, str):
@@ -153,29 +122,16 @@ def load_all(modules: Sequence[str], files: Sequence[str]) -> dict[str, ClientTo
 # --- running one ---
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The result for the model, and the error message for the user, if the call failed."""
-
-    content: Any
-    error: str = ""
-
-
 def run(function: DescribedFunction, arguments: Mapping[str, Any], runner: asyncio.Runner) -> Outcome:
-    """Call the function. If it raises, the error message is the result."""
+    """Call the function, in the main thread and outside of the loop. If it raises, the error message is the result."""
     try:
         checked = function.checked(arguments)
-    except ArgumentError as error:
-        return Outcome(f"Tool execution failed: {error}", f"the agent's arguments are invalid: {error}")
-    try:
         with _stdout_to_stderr():
             value = function.call(checked)
             if inspect.isawaitable(value):
                 value = runner.run(_wait_for(value))
     except Exception as error:  # the user's code may raise anything; the conversation continues
-        message = "".join(traceback.format_exception_only(error)).strip()
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        return Outcome(f"Tool execution failed: {message}", f"{message} ({last.filename}:{last.lineno})")
+        return failure(error)
     return Outcome(content_of(value))
 
 
@@ -188,36 +144,3 @@ def _stdout_to_stderr() -> Iterator[None]:
     """Keep the output of a tool out of stdout, which may be piped to another program."""
     with contextlib.redirect_stdout(sys.stderr):
         yield
-
-
-def content_of(value: Any) -> Any:
-    """The return value of a function as the content of a tool message."""
-    if value is None:
-        return ""
-    if isinstance(value, str):
-        return _truncated(value)
-    if isinstance(value, list) and value and all(_is_block(each) for each in value):
-        return value
-    try:
-        return _truncated(json.dumps(value, ensure_ascii=False, default=_to_json))
-    except (ValueError, TypeError, RecursionError):
-        return _truncated(str(value))
-
-
-def _to_json(value: Any) -> Any:
-    dump = getattr(value, "model_dump", None)
-    return dump(mode="json") if callable(dump) else str(value)
-
-
-def _is_block(value: Any) -> bool:
-    if not isinstance(value, dict):
-        return False
-    return (value.keys() == {"type", "text"} and value["type"] == "text" and isinstance(value["text"], str)) or (
-        value.keys() == {"type", "url"} and value["type"] == "image" and isinstance(value["url"], str)
-    )
-
-
-def _truncated(text: str) -> str:
-    if len(text) <= MOST_CHARACTERS:
-        return text
-    return f"{text[:MOST_CHARACTERS]}\n[{len(text) - MOST_CHARACTERS} characters omitted]"

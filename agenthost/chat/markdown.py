@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 
 from agenthost.chat.inline import BOLD, CODE, DIM, UNDERLINED, Inline
-from agenthost.chat.safe_text import visible
 from agenthost.chat.tables import Table, is_delimiters, records
 from agenthost.chat.wrapping import Run, Wrapper, joined
+from agenthost.client.safe_text import visible
 
 _READ_AT_ONCE = 4_096
 """Each line is cut off what has been read, which would take quadratic time with a long text."""

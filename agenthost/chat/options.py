@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from agenthost.chat.agents import Agent, Option
-from agenthost.chat.errors import UsageError
 from agenthost.chat.keyboard import Keyboard
-from agenthost.chat.safe_text import one_line
 from agenthost.chat.screen import Screen
+from agenthost.client.agents import Agent, Option
+from agenthost.client.errors import UsageError
+from agenthost.client.safe_text import one_line
 
 REDACTED = "***"
 

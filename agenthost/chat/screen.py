@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from agenthost.chat.markdown import Markdown
-from agenthost.chat.safe_text import json_line, one_line, plain, truncate, width
 from agenthost.chat.wrapping import Wrapper
+from agenthost.client.safe_text import json_line, one_line, plain, truncate, width
 
 _STYLES = {"dim": "2", "bold": "1", "red": "31", "cyan": "36", "yellow": "33"}
 _LINES_OF_RESULT = 4

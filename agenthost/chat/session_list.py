@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from agenthost.chat.agents import Agent
-from agenthost.chat.errors import ChatError
 from agenthost.chat.screen import text_of
-from agenthost.chat.server import Server
-from agenthost.chat.session_use import date_text
+from agenthost.client.agents import Agent
+from agenthost.client.errors import ClientError
+from agenthost.client.server import Server
+from agenthost.client.session_use import date_text
 
 _AT_ONCE = 4
 
@@ -27,7 +27,7 @@ async def about(server: Server, known: Sequence[Agent], found: Sequence[Mapping[
         try:
             async with limit:
                 history = await server.short_history(str(document.get("sessionId")), agent.history_kind)
-        except ChatError:
+        except ClientError:
             # For example deleted meanwhile. The list still shows the other sessions.
             return ""
         return next((text_of(each.get("content")) for each in history if each.get("role") == "user"), "")

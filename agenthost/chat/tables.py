@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 
 from agenthost.chat.inline import BOLD, DIM, runs_of
-from agenthost.chat.safe_text import width
 from agenthost.chat.wrapping import Run
+from agenthost.client.safe_text import width
 
 _DELIMITERS = re.compile(r"\|?(?:\s*:?-+:?\s*\|)+(?:\s*:?-+:?\s*\|?)?\s*")
 _CELL_ENDS = re.compile(r"(?<!\\)\|")

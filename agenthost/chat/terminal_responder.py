@@ -6,10 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agenthost.chat.calls import Call, Decision, Denied
+from agenthost.chat.calls import Decision, Denied
 from agenthost.chat.keyboard import Keyboard
-from agenthost.chat.safe_text import one_line
 from agenthost.chat.screen import Screen
+from agenthost.client.calls import Call
+from agenthost.client.safe_text import one_line
 
 
 class TerminalResponder:

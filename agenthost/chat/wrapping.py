@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from agenthost.chat.safe_text import width
+from agenthost.client.safe_text import width
 
 _RUNS = re.compile(r" +|[^ ]+")
 _WIDE = re.compile(r"([ᄀ-ᅟ⺀-鿿가-힣豈-﫿︰-﹏＀-｠￠-￦\U0001f300-\U0001faff\U00020000-\U0003fffd])")

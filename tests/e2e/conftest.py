@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from agents_app import registry
+from tests.e2e import agents_file
 from tests.e2e import server as servers
 from tests.e2e.client import Client
 from tests.e2e.server import Server
@@ -39,3 +41,16 @@ def bob(server: Server) -> Iterator[Client]:
     client = Client(server.origin(), server.keys.bob)
     yield client
     client.close()
+
+
+@pytest.fixture(scope="session")
+def hall(tmp_path_factory: pytest.TempPathFactory, _model_server: ModelServer) -> Iterator[Server]:
+    """An embedded server with the demo agent too, for tests of clients, which know only the protocol."""
+    directory = tmp_path_factory.mktemp("hall")
+    agents_file.write(directory / "agents.toml", _model_server.url)
+    demo = registry.BUILTIN_FILE.read_text().split("[[agents]]")[1].partition("# Served only")[0]
+    file = directory / "with_demo.toml"
+    file.write_text(f"{(directory / 'agents.toml').read_text()}\n[[agents]]{demo.replace('delay = 0.03', 'delay = 0')}")
+    variables = {"AGENTHOST_AGENTS_FILE": str(file), **servers.DEFAULT_LEASES}
+    with servers.running("embedded", directory, _model_server.url, environment=variables) as running:
+        yield running

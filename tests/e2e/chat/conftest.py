@@ -13,29 +13,12 @@ from typing import IO
 
 import pytest
 
-from agents_app import registry
-from tests.e2e import agents_file
-from tests.e2e import server as servers
 from tests.e2e.server import Server
 from tests.e2e.terminal import Terminal
 from tests.fakes.foreign_server import ForeignServer, foreign_server
-from tests.fakes.model_server import ModelServer
 from tests.paths import ROOT
 
 PROGRAM = [sys.executable, "-m", "agenthost.chat"]
-
-
-@pytest.fixture(scope="package")
-def hall(tmp_path_factory: pytest.TempPathFactory, _model_server: ModelServer) -> Iterator[Server]:
-    """The server of these tests. The embedded one is enough, because the chat only uses the protocol."""
-    directory = tmp_path_factory.mktemp("hall")
-    agents_file.write(directory / "agents.toml", _model_server.url)
-    demo = registry.BUILTIN_FILE.read_text().split("[[agents]]")[1].partition("# Served only")[0]
-    file = directory / "with_demo.toml"
-    file.write_text(f"{(directory / 'agents.toml').read_text()}\n[[agents]]{demo.replace('delay = 0.03', 'delay = 0')}")
-    variables = {"AGENTHOST_AGENTS_FILE": str(file), **servers.DEFAULT_LEASES}
-    with servers.running("embedded", directory, _model_server.url, environment=variables) as running:
-        yield running
 
 
 @dataclass

@@ -178,7 +178,7 @@ def test_an_unreachable_chat_server_is_named_with_the_reason(desk: Desk) -> None
 def test_servers_of_other_protocols_are_recognized(desk: Desk, hall: Server) -> None:
     done = desk.once("echo", "--once", "x", "--url", f"{hall.origin()}/aap/v2")
     assert done.returncode == 3
-    assert "AAP version 2 at this address; this chat needs version 3" in done.stderr
+    assert "AAP version 2 at this address; this client needs 3" in done.stderr
     done = desk.once("echo", "--once", "x", "--url", f"{hall.origin()}/readyz")
     assert done.returncode == 3
     assert "No AAP endpoint at" in done.stderr

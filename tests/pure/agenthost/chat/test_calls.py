@@ -6,9 +6,10 @@ import asyncio
 import io
 from typing import Any
 
-from agenthost.chat.calls import Call, Decision, Denied, ScriptResponder, answer_calls, pending
-from agenthost.chat.local_tools import ClientTool, from_function
+from agenthost.chat.calls import Decision, Denied, ScriptResponder, answer_calls
 from agenthost.chat.screen import Screen
+from agenthost.client.calls import Call, pending
+from agenthost.client.tools import ClientTool, from_function
 
 
 def use(call_id: str, name: str = "t") -> dict[str, Any]:

@@ -11,8 +11,9 @@ import pytest
 from pydantic import BaseModel
 
 from agenthost.chat import local_tools
-from agenthost.chat.errors import UsageError
-from agenthost.chat.function_schema import describe
+from agenthost.client import tools
+from agenthost.client.errors import UsageError
+from agenthost.client.function_schema import describe
 
 MODULE = """
 from json import dumps
@@ -136,11 +137,11 @@ class Found(BaseModel):
     ],
 )
 def test_the_return_value_of_a_function_is_the_tool_result(value: Any, content: Any) -> None:
-    assert local_tools.content_of(value) == content
+    assert tools.content_of(value) == content
 
 
 def test_a_very_long_result_is_truncated() -> None:
-    content = local_tools.content_of("x" * (local_tools.MOST_CHARACTERS + 7))
+    content = tools.content_of("x" * (tools.MOST_CHARACTERS + 7))
     assert content.endswith("\n[7 characters omitted]")
 
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agenthost.chat.markdown import Markdown
-from agenthost.chat.safe_text import plain, width
 from agenthost.chat.wrapping import Wrapper
+from agenthost.client.safe_text import plain, width
 
 _STYLES = re.compile(r"\x1b\[[0-9;]*m")
 

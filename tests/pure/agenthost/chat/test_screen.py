@@ -6,8 +6,8 @@ import io
 
 import pytest
 
-from agenthost.chat.runs import events_of_response
 from agenthost.chat.screen import Screen, image_name, text_of
+from agenthost.client.runs import events_of_response
 
 
 def screens(*, colour: bool = False, thinking: bool = True, quiet: bool = False) -> tuple[Screen, io.StringIO, io.StringIO]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field
 
-from agenthost.chat.function_schema import ArgumentError, SchemaError, describe, docstring
+from agenthost.client.function_schema import ArgumentError, SchemaError, describe, docstring
 
 
 class Colour(enum.Enum):

@@ -18,10 +18,10 @@ from urllib.parse import quote, urlsplit
 
 import aiohttp
 
-from agenthost.chat import agents, errors, session_use
-from agenthost.chat.agents import Agent
-from agenthost.chat.errors import ChatError, ConnectionFailed, ConnectionLost, ProtocolError, Refused, UsageError
-from agenthost.chat.session_use import SessionUse
+from agenthost.client import agents, errors, session_use
+from agenthost.client.agents import Agent
+from agenthost.client.errors import ClientError, ConnectionFailed, ConnectionLost, ProtocolError, Refused, UsageError
+from agenthost.client.session_use import SessionUse
 
 DEFAULT_URL = "http://127.0.0.1:8000/aap/v3"
 USUAL_PATH = "/aap/v3"
@@ -101,8 +101,8 @@ class Server:
     async def agents(self) -> list[Agent]:
         return agents.parse_meta(await self._json("GET", "/meta"))
 
-    async def create(self, body: Mapping[str, Any]) -> str:
-        answer = await self._json("POST", "/sessions", body)
+    async def create(self, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> str:
+        answer = await self._json("POST", "/sessions", body, headers=headers)
         session = answer.get("sessionId") if isinstance(answer, dict) else None
         if not isinstance(session, str) or not session:
             raise ProtocolError("The server created a session but did not return its id.")
@@ -111,12 +111,16 @@ class Server:
     async def session(self, session: str) -> dict[str, Any]:
         return _object(await self._json("GET", _session_path(session)))
 
-    async def sessions(self) -> tuple[list[dict[str, Any]], bool]:
-        """The newest ones, and whether there are more."""
-        answer = _object(await self._json("GET", "/sessions"))
-        found = answer.get("sessions")
+    async def sessions(self, after: str = "") -> tuple[list[dict[str, Any]], str]:
+        """A page of sessions, the newest first, and the position of the next page; empty if this is the last one."""
+        answer = _object(await self._json("GET", "/sessions", params={"after": after} if after else None))
+        found, more = answer.get("sessions"), answer.get("next")
         listed = [each for each in (found if isinstance(found, list) else []) if isinstance(each, dict)]
-        return listed, isinstance(answer.get("next"), str)
+        return listed, more if isinstance(more, str) else ""
+
+    async def delete(self, session: str) -> None:
+        async with self._request("DELETE", _session_path(session), timeout=_ANSWER):
+            pass
 
     async def history(self, session: str, kind: str) -> list[dict[str, Any]]:
         return _messages(await self._json("GET", _session_path(session, "/history"), params={"type": kind}), kind)
@@ -135,8 +139,8 @@ class Server:
                     return []
         return _messages(_parsed(body), kind)
 
-    async def cancel(self, session: str) -> dict[str, Any]:
-        return _object(await self._json("POST", _session_path(session, "/cancel"), {}))
+    async def cancel(self, session: str, reason: str = "") -> dict[str, Any]:
+        return _object(await self._json("POST", _session_path(session, "/cancel"), {"reason": reason} if reason else {}))
 
     async def use(self, session: str) -> SessionUse | None:
         """Dates and use of a session; None if the server does not report them now."""
@@ -147,32 +151,42 @@ class Server:
                 if response.status == 200 and response.content_type == "application/json":
                     return session_use.read(_object(await read_json(response)))
                 self._reports_use = response.status in (429, 503)
-        except ChatError:
+        except ClientError:
             # It is only shown beside the answer.
             return None
         return None
 
     @contextlib.asynccontextmanager
-    async def turn(self, session: str, body: Mapping[str, Any], idempotency_key: str) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def turn(
+        self, session: str, body: Mapping[str, Any], idempotency_key: str, headers: Mapping[str, str]
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
         """The response to a turn. Repeated with the same key, it joins the first request, if the server supports that."""
-        headers = {"Idempotency-Key": idempotency_key}
-        async with self._request("POST", _session_path(session, "/turns"), body, headers=headers) as response:
+        sent = {**headers, "Idempotency-Key": idempotency_key}
+        async with self._request("POST", _session_path(session, "/turns"), body, headers=sent) as response:
             yield response
 
     @contextlib.asynccontextmanager
-    async def events(self, session: str, mode: str, after: str = "") -> AsyncIterator[aiohttp.ClientResponse]:
+    async def events(
+        self, session: str, mode: str, after: str = "", headers: Mapping[str, str] | None = None
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
         """The stream of the running turn, from its start or after a position. Status 204: no events."""
-        headers = {"Last-Event-ID": after} if after else {}
+        sent = {**(headers or {}), **({"Last-Event-ID": after} if after else {})}
         path = _session_path(session, "/events/stream")
-        async with self._request("GET", path, headers=headers, params={"stream": mode}) as response:
+        async with self._request("GET", path, headers=sent, params={"stream": mode}) as response:
             yield response
 
     # --- requests ---
 
     async def _json(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, params: Mapping[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        params: Mapping[str, str] | None = None,
     ) -> Any:
-        async with self._request(method, path, body, params=params, timeout=_ANSWER) as response:
+        async with self._request(method, path, body, headers=headers, params=params, timeout=_ANSWER) as response:
             return await read_json(response)
 
     @contextlib.asynccontextmanager
@@ -243,7 +257,7 @@ class Server:
     def _check_response(self, response: aiohttp.ClientResponse) -> None:
         if response.status >= 300:
             target = response.headers.get("Location", "another URL")
-            raise ProtocolError(f"{self.url} redirects to {target}; use the final URL with --url.")
+            raise ProtocolError(f"{self.url} redirects to {target}; use that URL.")
         type_ = response.content_type
         if response.status != 204 and type_ not in ("application/json", "text/event-stream"):
             raise ProtocolError(f"{self.url} does not respond like an AAP server (content type {type_}). Check the URL.")
@@ -255,8 +269,7 @@ def _translated_errors(url: str) -> Iterator[None]:
     try:
         yield
     except aiohttp.ClientConnectorError as error:
-        hint = "Is the server running there? --url names another."
-        raise ConnectionFailed(f"No connection to {url}: {_reason(error)}. {hint}") from None
+        raise ConnectionFailed(f"No connection to {url}: {_reason(error)}. Is the server running there?") from None
     except aiohttp.InvalidURL:
         raise UsageError(f"{url!r} is not the URL of a server") from None
     except (aiohttp.ClientError, OSError) as error:

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from agenthost.chat import agents, options
-from agenthost.chat.errors import ProtocolError, UsageError
+from agenthost.chat import options
 from agenthost.chat.screen import Screen
+from agenthost.client import agents
+from agenthost.client.errors import ProtocolError, UsageError
 
 META: dict[str, Any] = {
     "version": 3,

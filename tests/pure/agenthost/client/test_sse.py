@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agenthost.chat import sse
-from agenthost.chat.sse import Event, EventReader, EventTooLong
+from agenthost.client import sse
+from agenthost.client.sse import Event, EventReader, EventTooLong
 
 STREAM = (
     '\ufeff: a comment\r\nid: 7\r\nevent: text_delta\r\ndata: {"delta":"naïve ☃"}\r\n\r\n'

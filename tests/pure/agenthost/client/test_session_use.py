@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agenthost.chat.session_use import Use, date_text, read
+from agenthost.client.session_use import Use, date_text, read
 
 NOW = datetime(2026, 3, 1, 0, 30, tzinfo=timezone(timedelta(hours=2)))
 

@@ -17,19 +17,13 @@ from typing import Any
 
 import aiohttp
 
-from agenthost.chat.errors import ChatError, ConnectionFailed, ConnectionLost, ProtocolError, Refused
-from agenthost.chat.server import Server, chunks, read_json
-from agenthost.chat.sse import Event, EventReader, EventTooLong
+from agenthost.client.errors import ClientError, ConnectionFailed, ConnectionLost, ProtocolError, Refused, StreamLost
+from agenthost.client.server import Server, chunks, read_json
+from agenthost.client.sse import Event, EventReader, EventTooLong
 
 QUIET_SECONDS = 60.0
 """A stream without data for this long counts as lost. Servers with resumable streams send a comment every 15 seconds."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 5.0
-
-
-class StreamLost(ChatError):
-    """The stream cannot be resumed. The turn may still be running at the server."""
-
-    code = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +37,24 @@ class TurnEvent:
 class Run:
     """One run of a turn. After its events, ``accepted``, ``turn`` and ``stopped`` hold the outcome."""
 
-    def __init__(self, server: Server, session: str, mode: str, notify: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        server: Server,
+        session: str,
+        mode: str,
+        notify: Callable[[str], None],
+        *,
+        headers: Mapping[str, str] | None = None,
+        after: str = "",
+    ) -> None:
+        """``headers`` are sent with each request. ``after`` is the position after which ``join`` begins."""
         self._server = server
+        self._headers = headers or {}
         self._session = session
         self._mode = mode
         self._notify = notify
-        self._position = ""
+        self.position = after
+        """The id of the last event, after which another client can continue."""
         self._is_lost = False
         self.accepted = False
         """The server has accepted the request and runs it."""
@@ -58,15 +64,20 @@ class Run:
         self.stopped: Mapping[str, Any] | None = None
         """The data of ``turn_stop``, when it has arrived."""
 
-    async def send(self, body: Mapping[str, Any]) -> AsyncGenerator[TurnEvent]:
-        """Send a turn and yield its events. After Refused or ConnectionFailed nothing of it has taken effect."""
-        idempotency_key = uuid.uuid4().hex
-        retry = _RetryTimer(self._server.retry_seconds)
-        is_new = True
+    async def send(
+        self, body: Mapping[str, Any], idempotency_key: str = "", *, is_first: bool = True
+    ) -> AsyncGenerator[TurnEvent]:
+        """Send a turn and yield its events. After Refused or ConnectionFailed nothing of it has taken effect.
+
+        ``is_first`` False: the server was there a moment ago, so one that cannot be reached is waited for.
+        """
+        key = idempotency_key or uuid.uuid4().hex
+        retry = RetryTimer(self._server.retry_seconds)
+        is_new = is_first
         while True:
             try:
                 async with (
-                    self._server.turn(self._session, {**body, "stream": self._mode}, idempotency_key) as response,
+                    self._server.turn(self._session, {**body, "stream": self._mode}, key, self._headers) as response,
                     aclosing(self._read(response)) as turn_events,
                 ):
                     async for turn_event in turn_events:
@@ -82,7 +93,7 @@ class Run:
             if self.stopped is not None:
                 return
             self._report_loss()
-            if self._position:
+            if self.position:
                 async with aclosing(self._resume(retry)) as turn_events:
                     async for turn_event in turn_events:
                         yield turn_event
@@ -92,9 +103,12 @@ class Run:
             await retry.pause(lost)
 
     async def join(self) -> AsyncGenerator[TurnEvent]:
-        """The events of the session's running turn, from its start; none if no turn runs or the server does not support this."""
+        """The events of the session's running turn, from its start or a position.
+
+        There are none if no turn runs or the server does not support this.
+        """
         try:
-            async with self._server.events(self._session, self._mode) as response:
+            async with self._server.events(self._session, self._mode, self.position, self._headers) as response:
                 if response.status == 204:
                     return
                 async with aclosing(self._read(response)) as turn_events:
@@ -105,11 +119,11 @@ class Run:
                 return
             raise
         except ConnectionLost:
-            if not self._position:
+            if not self.position:
                 raise
         if self.stopped is None:
             self._report_loss()
-            async with aclosing(self._resume(_RetryTimer(self._server.retry_seconds))) as turn_events:
+            async with aclosing(self._resume(RetryTimer(self._server.retry_seconds))) as turn_events:
                 async for turn_event in turn_events:
                     yield turn_event
 
@@ -126,10 +140,10 @@ class Run:
                 yield turn_event
             return
         reader = EventReader()
-        async with aclosing(chunks(response, lambda: QUIET_SECONDS if self._position else None)) as arriving:
+        async with aclosing(chunks(response, lambda: QUIET_SECONDS if self.position else None)) as arriving:
             async for chunk in arriving:
                 for event in _events(reader, chunk):
-                    self._position = event.id or self._position
+                    self.position = event.id or self.position
                     turn_event = TurnEvent(event.name, _data(event.data))
                     if event.name == "turn_stop":
                         self.stopped = turn_event.data
@@ -144,12 +158,12 @@ class Run:
             self._notify("Connection lost. Reconnecting …")
         self._is_lost = True
 
-    async def _resume(self, retry: _RetryTimer) -> AsyncGenerator[TurnEvent]:
+    async def _resume(self, retry: RetryTimer) -> AsyncGenerator[TurnEvent]:
         """The rest of the run, from the current position."""
         while True:
             lost = ConnectionLost("the stream ended before the turn did")
             try:
-                async with self._server.events(self._session, self._mode, self._position) as response:
+                async with self._server.events(self._session, self._mode, self.position, self._headers) as response:
                     if response.status == 204:
                         raise StreamLost("The turn is over, but the server no longer has its last events.")
                     self._notify("Reconnected; nothing was missed.")
@@ -167,7 +181,7 @@ class Run:
             self._report_loss()
             await retry.pause(lost)
 
-    async def _can_repeat(self, retry: _RetryTimer) -> bool:
+    async def _can_repeat(self, retry: RetryTimer) -> bool:
         """Whether the server recognizes repeated requests. Waits until the server can be reached."""
         while True:
             try:
@@ -184,7 +198,7 @@ class Run:
             return StreamLost("Connection lost, and this server cannot resume a stream. The turn may still be running.")
         return StreamLost("Connection lost before the server responded: it is unknown whether the message has arrived.")
 
-    def _resume_error(self, refused: Refused) -> ChatError:
+    def _resume_error(self, refused: Refused) -> ClientError:
         match refused.status:
             case 404:
                 return StreamLost("Connection lost, and the server has no stream to resume (404). The turn may still be running.")
@@ -193,7 +207,7 @@ class Run:
         return refused
 
 
-class _RetryTimer:
+class RetryTimer:
     """Pauses between attempts to reach the server, with a limit on the total time."""
 
     def __init__(self, seconds: float) -> None:

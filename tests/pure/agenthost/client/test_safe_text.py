@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agenthost.chat.safe_text import json_line, one_line, plain, truncate, width
+from agenthost.client.safe_text import json_line, one_line, plain, truncate, width
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from agenthost.chat import images
-from agenthost.chat.agents import Agent
-from agenthost.chat.errors import UsageError
+from agenthost.client import images
+from agenthost.client.agents import Agent
+from agenthost.client.errors import UsageError
 
 
 def agent(*can: str) -> Agent:

@@ -47,6 +47,10 @@ class DescribedFunction:
         }
         return {**known, **(validated.model_extra or {})}
 
+    @property
+    def is_async(self) -> bool:
+        return inspect.iscoroutinefunction(self._function)
+
     def call(self, arguments: Mapping[str, Any]) -> Any:
         return self._function(**arguments)
 
@@ -73,7 +77,8 @@ def describe(function: Callable[..., Any]) -> DescribedFunction:
         # Numbered field names, because a parameter may be called "json" or "_id", which pydantic reserves.
         fields[f"argument{number}"] = (hint, Field(default, alias=name, **about))
     try:
-        model = create_model(function.__name__, __config__=ConfigDict(extra="allow" if accepts_others else "forbid"), **fields)
+        config = ConfigDict(extra="allow" if accepts_others else "forbid")
+        model = create_model(getattr(function, "__name__", "function"), __config__=config, **fields)
         schema = model.model_json_schema()
     except (PydanticUserError, TypeError, ValueError) as error:
         raise SchemaError(f"its parameters have no JSON Schema ({str(error).splitlines()[0]})") from None

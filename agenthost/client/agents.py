@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agenthost.chat.errors import ProtocolError, UsageError
-from agenthost.chat.safe_text import one_line
+from agenthost.client.errors import ProtocolError, UsageError
+from agenthost.client.safe_text import one_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def parse_meta(document: Any) -> list[Agent]:
         raise ProtocolError("The server's response is not an AAP meta document.")
     if document.get("version") != 3:
         raise ProtocolError(
-            f"The server speaks AAP version {one_line(str(document.get('version')))} at this address; this chat needs version 3."
+            f"The server speaks AAP version {one_line(str(document.get('version')))} at this address; this client needs 3."
         )
     return [_agent(each) for each in document["agents"] if isinstance(each, dict) and isinstance(each.get("name"), str)]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from agenthost.chat.agents import Agent
-from agenthost.chat.errors import UsageError
-from agenthost.chat.safe_text import one_line
+from agenthost.client.agents import Agent
+from agenthost.client.errors import UsageError
+from agenthost.client.safe_text import one_line
 
 MOST_BYTES = 10 * 1024 * 1024
 """Total size of the image files of one message. Base64 makes them a third larger, and servers limit request bodies."""
@@ -23,8 +23,11 @@ _SIGNATURES = (
 )
 
 
-def block(agent: Agent, reference: str) -> dict[str, Any]:
-    """An image block for a file or an https URL; raises UsageError if that is not possible."""
+def block(agent: Agent | None, reference: str) -> dict[str, Any]:
+    """An image block for a file or an https URL; raises UsageError if that is not possible.
+
+    With an agent, also if that agent does not accept it.
+    """
     if reference.startswith("https://"):
         if not urlsplit(reference).hostname:
             raise UsageError(f"{one_line(reference)} is not a valid URL")
@@ -36,8 +39,11 @@ def block(agent: Agent, reference: str) -> dict[str, Any]:
     if "://" in reference:
         raise UsageError("An image must be a local file or an https:// URL")
     _require(agent, "image.data", "images from files", "image.http", "Use an https:// URL.")
-    data = _read(Path(reference).expanduser())
-    return {"type": "image", "url": f"data:{media_type(data, reference)};base64,{base64.b64encode(data).decode()}"}
+    return data_block(_read(Path(reference).expanduser()), reference)
+
+
+def data_block(data: bytes, name: str) -> dict[str, Any]:
+    return {"type": "image", "url": f"data:{media_type(data, name)};base64,{base64.b64encode(data).decode()}"}
 
 
 def check_total_size(blocks: Iterable[dict[str, Any]]) -> None:
@@ -68,6 +74,6 @@ def _read(path: Path) -> bytes:
         raise UsageError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
-def _require(agent: Agent, needed: str, name: str, alternative: str, advice: str) -> None:
-    if needed not in agent.capabilities:
+def _require(agent: Agent | None, needed: str, name: str, alternative: str, advice: str) -> None:
+    if agent is not None and needed not in agent.capabilities:
         raise UsageError(f"{agent.name} does not accept {name}." + (f" {advice}" if alternative in agent.capabilities else ""))

@@ -1,0 +1,92 @@
+"""Client library for any server that speaks AAP version 3: streaming turns, tools as functions, permissions.
+
+It imports neither the server's code nor Django.
+"""
+
+from agenthost.client.agents import Agent, Option
+from agenthost.client.asynchronous import AsyncClient, AsyncSession
+from agenthost.client.errors import (
+    BadRequest,
+    ClientError,
+    Conflict,
+    ConnectionFailed,
+    ConnectionLost,
+    Forbidden,
+    Gone,
+    Invalid,
+    InvalidKey,
+    LimitReached,
+    NotFound,
+    ProtocolError,
+    Refused,
+    ServerError,
+    StreamLost,
+    TooLarge,
+    Unavailable,
+    UsageError,
+)
+from agenthost.client.events import (
+    Answered,
+    Cancelled,
+    Deny,
+    Event,
+    Image,
+    SessionInfo,
+    Text,
+    TextDelta,
+    Thinking,
+    ThinkingDelta,
+    ToolCall,
+    ToolResult,
+    TurnResult,
+    TurnStart,
+    TurnStop,
+)
+from agenthost.client.synchronous import Client, Session, Turn
+from agenthost.client.tools import ClientTool
+from agenthost.client.turns import AsyncTurn
+
+__all__ = [
+    "Agent",
+    "Answered",
+    "AsyncClient",
+    "AsyncSession",
+    "AsyncTurn",
+    "BadRequest",
+    "Cancelled",
+    "Client",
+    "ClientError",
+    "ClientTool",
+    "Conflict",
+    "ConnectionFailed",
+    "ConnectionLost",
+    "Deny",
+    "Event",
+    "Forbidden",
+    "Gone",
+    "Image",
+    "Invalid",
+    "InvalidKey",
+    "LimitReached",
+    "NotFound",
+    "Option",
+    "ProtocolError",
+    "Refused",
+    "ServerError",
+    "Session",
+    "SessionInfo",
+    "StreamLost",
+    "Text",
+    "TextDelta",
+    "Thinking",
+    "ThinkingDelta",
+    "TooLarge",
+    "ToolCall",
+    "ToolResult",
+    "Turn",
+    "TurnResult",
+    "TurnStart",
+    "TurnStop",
+    "Unavailable",
+    "UsageError",
+]
