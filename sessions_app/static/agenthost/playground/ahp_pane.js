@@ -12,6 +12,9 @@ export class AhpPane {
   #mirror;
   #frames = [];
   #nodes = new Map();
+  // Questions that are open, by their id: the same elements in each frame, because a button that is replaced while it is pressed
+  // does nothing.
+  #questions = new Map();
   #planned = false;
   #mayWrite;
 
@@ -44,6 +47,7 @@ export class AhpPane {
     if (uri === this.#mirror.uri) return;
     this.#frames = [];
     this.#nodes = new Map();
+    this.#questions = new Map();
     replace(this.#places.state);
     if (uri === null) this.#mirror.close();
     else this.#mirror.open(uri);
@@ -149,19 +153,24 @@ export class AhpPane {
   #open(state) {
     const found = (state.queuedMessages ?? []).map((each) => make("p", { class: "note" }, "Queued: ", each.userMessage.text));
     if (state.steeringMessage) found.push(make("p", { class: "note" }, "Steering: ", state.steeringMessage.userMessage.text));
-    for (const request of state.inputRequests ?? []) {
-      const decline = () => this.#mirror.dispatch({ type: "session/inputCompleted", requestId: request.id, response: "decline" });
-      found.push(
-        make("section", { class: "call waits", "aria-label": "Question" },
-          make("p", { dir: "auto" }, words(request.message ?? "The agent asks something.")),
-          (request.questions ?? []).map((each) => make("p", { class: "note", dir: "auto" }, words(each.message ?? each.title ?? each.id))),
-          make("p", { class: "help" }, "This pane shows questions and can decline them. Answer them in the conversation."),
-          this.#mayWrite ? make("div", { class: "buttons" }, make("button", { type: "button", class: "button danger small", onclick: decline }, "Decline")) : null),
-      );
-    }
+    const questions = new Map((state.inputRequests ?? []).map((request) => [request.id, this.#question(request)]));
+    this.#questions = questions;
+    found.push(...[...questions.values()].map((each) => each.element));
     const files = state.summary.diffs ?? [];
     if (files.length) found.push(make("p", { class: "note" }, `Files changed: ${files.map((each) => (each.after ?? each.before)?.uri).join(", ")}`));
     return found;
+  }
+
+  #question(request) {
+    const known = this.#questions.get(request.id);
+    if (known?.request === request) return known;
+    const decline = () => this.#mirror.dispatch({ type: "session/inputCompleted", requestId: request.id, response: "decline" });
+    const element = make("section", { class: "call waits", "aria-label": "Question" },
+      make("p", { dir: "auto" }, words(request.message ?? "The agent asks something.")),
+      (request.questions ?? []).map((each) => make("p", { class: "note", dir: "auto" }, words(each.message ?? each.title ?? each.id))),
+      make("p", { class: "help" }, "This pane shows questions and can decline them. Answer them in the conversation."),
+      this.#mayWrite ? make("div", { class: "buttons" }, make("button", { type: "button", class: "button danger small", onclick: decline }, "Decline")) : null);
+    return { request, element };
   }
 }
 

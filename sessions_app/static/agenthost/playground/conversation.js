@@ -16,7 +16,7 @@ export class Conversation {
   }
 
   // Show these messages. Decisions that the person made on this page are kept: the history does not have them. Entries that say what
-  // they said before stay the same objects, so what a person is typing into them stays.
+  // they said before, or have the same calls, stay the same objects wherever they are now: the page does not rebuild them.
   load(messages) {
     const known = this.calls;
     const before = this.entries;
@@ -24,22 +24,29 @@ export class Conversation {
     this.calls = new Map();
     this.open = null;
     for (const message of messages) this.#message(message, known);
-    this.entries = this.entries.map((entry, place) => this.#kept(before[place], entry));
+    const same = Map.groupBy(before, said);
+    this.entries = this.entries.map((entry) => this.#kept(known.get(entry.calls?.[0]?.id)?.entry ?? same.get(said(entry))?.shift(), entry));
     this.liveFrom = this.entries.length;
   }
 
-  // The old entry, if the new one says the same or is a later state of it: a call of it has a result now.
+  // The old entry, if the new one says the same or is a later state of it: there are more calls, or results of calls.
   #kept(old, entry) {
-    const isSame = old?.kind === entry.kind && said(old) === said(entry);
-    const isLater = Boolean(entry.calls?.length) && old?.calls?.map((call) => call.id).join() === entry.calls.map((call) => call.id).join();
-    if (!isSame && !isLater) return entry;
-    if (!isSame) {
-      Object.assign(old, { thinking: entry.thinking, text: entry.text });
+    if (old === undefined) return entry;
+    const calls = new Map((entry.calls ?? []).map((call) => [call.id, call]));
+    if (!(old.calls ?? []).every((call) => calls.has(call.id))) return entry;
+    if (said(old) !== said(entry)) {
+      Object.assign(old, { thinking: entry.thinking, text: entry.text, images: entry.images });
       old.revision += 1;
     }
-    for (const [place, call] of (old.calls ?? []).entries()) {
+    for (const call of old.calls ?? []) {
+      const { result } = calls.get(call.id);
+      calls.delete(call.id);
       this.calls.set(call.id, call);
-      if (call.result === null && entry.calls[place].result !== null) this.result(call.id, entry.calls[place].result);
+      if (call.result === null && result !== null) this.result(call.id, result);
+    }
+    for (const call of calls.values()) {
+      old.calls.push(call);
+      call.entry = old;
     }
     return old;
   }
@@ -138,8 +145,11 @@ export class Conversation {
       // A joined stream begins at the start of the turn; the history has the turn's finished steps already.
       const place = this.entries.indexOf(known.entry);
       if (place >= this.liveFrom) return;
-      this.entries.splice(place, this.liveFrom - place);
-      this.liveFrom = place;
+      // -1: the step was taken away with its first call.
+      if (place >= 0) {
+        this.entries.splice(place, this.liveFrom - place);
+        this.liveFrom = place;
+      }
     }
     const entry = this.#step();
     this.#call(entry, data, known?.decision);
@@ -166,7 +176,9 @@ export class Conversation {
     return last?.kind === "assistant" ? last.calls.filter((call) => call.result === null) : [];
   }
 
-  decide(call, decision) {
+  decide(id, decision) {
+    const call = this.calls.get(id);
+    if (call === undefined) return;
     call.decision = decision;
     call.revision += 1;
     call.entry.revision += 1;

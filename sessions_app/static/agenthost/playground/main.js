@@ -330,7 +330,7 @@ function typed(call) {
 function decided(call, message, shown) {
   const isFocused = at("entries").contains(document.activeElement);
   decisions.set(call.id, message);
-  conversation.decide(call, { shown });
+  conversation.decide(call.id, { shown });
   show();
   // The button that was pressed is gone: the next call that waits, or the message, has the focus.
   if (isFocused) (at("entries").querySelector(".ask button") ?? at("message")).focus();
@@ -356,7 +356,7 @@ async function sendDecisions() {
   } catch (error) {
     failed(error);
     // Ask again: nothing was taken.
-    for (const call of calls) conversation.decide(call, null);
+    for (const call of calls) conversation.decide(call.id, null);
   }
   render();
 }

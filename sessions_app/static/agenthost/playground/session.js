@@ -7,6 +7,8 @@ const LONGEST_PAUSE = 15_000;
 
 export class Session {
   #watching = null;
+  // Raised when this page begins something else in the session: what was asked for before is out of date then.
+  #era = 0;
   #aap;
   #access;
 
@@ -59,9 +61,9 @@ export class Session {
 
   async #reload() {
     if (this.historyKind === null) return;
-    const id = this.id;
-    const messages = await this.#aap.history(id, this.historyKind);
-    if (id !== this.id) return;
+    const era = this.#era;
+    const messages = await this.#aap.history(this.id, this.historyKind);
+    if (era !== this.#era) return;
     this.conversation.load(messages);
     this.changed();
   }
@@ -107,6 +109,7 @@ export class Session {
   }
 
   #unwatch() {
+    this.#era += 1;
     this.#watching?.abort();
     this.#watching = null;
   }

@@ -74,7 +74,9 @@ export class Setup {
     this.#toolsChanged = this.#ownChanged = false;
     if (before[0].size) this.#showOptions();
     return () => {
-      [this.#changed, this.#values] = before;
+      // What was typed meanwhile is newer.
+      this.#changed = new Map([...before[0], ...this.#changed]);
+      this.#values = before[1];
       this.#toolsChanged ||= before[2];
       this.#ownChanged ||= before[3];
       this.#showOptions();
@@ -121,7 +123,9 @@ export class Setup {
   #showOptions() {
     const options = this.#agent?.options ?? [];
     if (!options.length) return replace(this.#places.options, make("p", { class: "help" }, "This agent has no options."));
+    const { id } = document.activeElement;
     replace(this.#places.options, options.map((option) => this.#option(option)));
+    if (id && document.activeElement.id !== id) [...this.#places.options.querySelectorAll("[id]")].find((each) => each.id === id)?.focus();
   }
 
   #option(option) {
@@ -131,7 +135,8 @@ export class Setup {
       this.#changed.set(option.name, value);
     };
     const common = { id, name: id, autocomplete: "off", "aria-describedby": `${id}-help` };
-    const current = this.#changed.get(option.name) ?? this.#values.get(option.name) ?? option.default;
+    const stored = this.#values.get(option.name) ?? option.default;
+    const current = this.#changed.get(option.name) ?? stored;
     let field;
     if (option.type === "select") {
       field = make(
@@ -140,7 +145,7 @@ export class Setup {
         option.options.map((choice) => make("option", { value: choice, selected: choice === current }, choice)),
       );
     } else if (option.type === "secret") {
-      const isSet = current === "***";
+      const isSet = stored === "***";
       field = make(
         "div",
         { class: "secret" },
@@ -148,6 +153,7 @@ export class Setup {
           ...common,
           type: "password",
           autocomplete: "new-password",
+          value: this.#changed.get(option.name) ?? "",
           placeholder: isSet ? "*** (set; cannot be shown)" : "not set",
           oninput: (event) => (event.target.value ? set(event.target.value) : this.#changed.delete(option.name)),
         }),

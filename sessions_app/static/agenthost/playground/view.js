@@ -6,7 +6,11 @@ import { markdown } from "./markdown.js";
 export class ConversationView {
   #root;
   #nodes = new Map();
+  // By the call's id, until the session is left: an entry may be rebuilt while the person types an answer to its call.
+  #calls = new Map();
   #asks;
+  // What had the focus when it was hidden.
+  #unfocused = null;
 
   // `asks(call)` returns the controls for a call that waits, or null.
   constructor(root, asks) {
@@ -18,16 +22,33 @@ export class ConversationView {
     const atEnd = this.#root.scrollHeight - this.#root.scrollTop - this.#root.clientHeight < 60;
     const pending = new Set(conversation.pending);
     const kept = new Map();
+    if (!conversation.entries.length) this.#calls.clear();
+    const focused = document.activeElement;
+    const isOurs = this.#root.contains(focused);
     const elements = conversation.entries.map((entry) => {
-      const node = this.#nodes.get(entry) ?? new EntryNode(entry, this.#asks);
+      const node = this.#nodes.get(entry) ?? new EntryNode(entry, (call) => this.#call(call));
       kept.set(entry, node);
       node.update(pending);
       return node.element;
     });
     this.#nodes = kept;
     arrange(this.#root, elements);
+    if (isOurs || focused === document.body) this.#refocus(isOurs ? focused : this.#unfocused);
+    else this.#unfocused = null;
     this.#root.setAttribute("aria-busy", String(conversation.running));
     if (atEnd) this.#root.scrollTop = this.#root.scrollHeight;
+  }
+
+  // Give the focus back to an element that was moved, or that is shown again.
+  #refocus(element) {
+    if (element !== document.activeElement) element?.focus({ preventScroll: true });
+    this.#unfocused = element === document.activeElement && element.checkVisibility() ? null : element;
+  }
+
+  #call(call) {
+    const node = this.#calls.get(call.id) ?? new CallNode(this.#asks);
+    this.#calls.set(call.id, node);
+    return node;
   }
 }
 
@@ -35,14 +56,14 @@ const NAMES = { user: "You", assistant: "Agent", system: "System", note: "Note" 
 
 class EntryNode {
   #revision = 0;
-  #calls = new Map();
   #thinking = null;
   #text = null;
   #next = 0;
 
-  constructor(entry, asks) {
+  // `nodeOf(call)` returns what shows a call.
+  constructor(entry, nodeOf) {
     this.entry = entry;
-    this.asks = asks;
+    this.nodeOf = nodeOf;
     this.element = make("article", { class: `entry ${entry.kind}${entry.isError ? " error" : ""}`, "aria-label": NAMES[entry.kind] });
     if (entry.kind !== "note") this.element.append(make("div", { class: "who" }, NAMES[entry.kind]));
     this.content = make("div", { class: "content" });
@@ -66,13 +87,9 @@ class EntryNode {
       if (entry.text) this.#showText(entry.text);
     }
     for (const call of entry.calls) {
-      let node = this.#calls.get(call.id);
-      if (node === undefined) {
-        node = new CallNode(call, this.asks);
-        this.#calls.set(call.id, node);
-        this.content.append(node.element);
-      }
-      node.update(pending.has(call));
+      const node = this.nodeOf(call);
+      node.update(call, pending.has(call));
+      if (node.element.parentElement !== this.content) this.content.append(node.element);
     }
   }
 
@@ -106,46 +123,54 @@ class EntryNode {
 
 class CallNode {
   #shown = "";
-  #asked = undefined;
+  #call = null;
+  #form = undefined;
 
-  constructor(call, asks) {
-    this.call = call;
+  constructor(asks) {
     this.asks = asks;
+    this.name = make("strong", { dir: "auto" });
+    this.input = make("pre", { tabindex: "0" });
     this.state = make("span", { class: "badge" });
     this.result = make("div");
     this.controls = make("div");
     this.element = make(
       "section",
-      { class: "call", "aria-label": `Tool call ${call.name}` },
-      make("div", { class: "row" }, make("strong", { dir: "auto" }, call.name), this.state),
-      make("details", { open: true }, make("summary", {}, "Input"), make("pre", { tabindex: "0" }, pretty(call.input))),
+      { class: "call" },
+      make("div", { class: "row" }, this.name, this.state),
+      make("details", { open: true }, make("summary", {}, "Input"), this.input),
       this.result,
       this.controls,
     );
   }
 
-  update(waits) {
-    const { call } = this;
+  // `call` is another object after its entry was rebuilt.
+  update(call, waits) {
     const now = `${call.revision} ${waits}`;
-    if (now === this.#shown) return;
+    if (call === this.#call && now === this.#shown) return;
+    if (call !== this.#call) {
+      this.name.textContent = call.name;
+      this.input.textContent = pretty(call.input);
+      this.element.setAttribute("aria-label", `Tool call ${call.name}`);
+    }
+    this.#call = call;
     this.#shown = now;
     this.state.textContent = stateOf(call, waits);
     this.state.className = `badge ${waits && !call.decision ? "waits" : ""}`;
     this.element.classList.toggle("waits", waits);
-    if (call.result !== null) {
-      replace(this.result, make("details", { open: true }, make("summary", {}, "Result"), resultNodes(call.result)));
-    }
+    if (call.result === null) replace(this.result);
+    else replace(this.result, make("details", { open: true }, make("summary", {}, "Result"), resultNodes(call.result)));
     this.#control(waits);
   }
 
-  // The controls stay while another client has a turn: the person may have typed into them.
+  // The same form each time that the call waits: the person may have typed into it before another client's turn, or before an answer
+  // that the server did not take.
   #control(waits) {
-    const { call } = this;
-    if (waits && this.#asked !== call.decision) {
-      this.#asked = call.decision;
-      replace(this.controls, this.asks(call));
+    if (waits && !this.#call.decision) {
+      if (this.#form === undefined) this.#form = this.asks(this.#call);
+      if (this.controls.firstChild !== this.#form) replace(this.controls, this.#form);
+    } else if (this.#call.result !== null || this.#call.decision) {
+      replace(this.controls);
     }
-    if (call.result !== null) replace(this.controls);
     this.controls.hidden = !waits;
   }
 }
