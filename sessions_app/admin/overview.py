@@ -72,12 +72,11 @@ def overview(request: HttpRequest) -> Overview | None:
     )
     sees_server = rights.as_staff(by, Right.SEE_SERVER)
     sinks = audit_sinks.standings() if sees_server else []
-    webs = [("webs", charts.count(served_agents.webs_alive()))] if sees_server else []
     return Overview(
         verdict=verdict(series, attention, sinks),
         range=of,
         ranges=RANGES,
-        figures=[*_headline(series, attention), *webs],
+        figures=[*_headline(series, attention), *(_webs() if sees_server else [])],
         charts=_charts(series, of),
         attention=attention,
         tenants=[BusyRow(slugs.get(int(row.name), f"#{row.name}"), row.turns, row.errors) for row in busy],
@@ -133,6 +132,11 @@ def _headline(series: Series, attention: Attention) -> list[tuple[str, str]]:
         ("cost", charts.money(series.use.cost_nano)),
         ("workers", charts.count(attention.workers)),
     ]
+
+
+def _webs() -> list[tuple[str, str]]:
+    webs = served_agents.webs_alive()
+    return [("webs", charts.count(webs.number)), ("open streams", charts.count(webs.streams))]
 
 
 def _charts(series: Series, of: Range) -> list[Chart]:
@@ -233,10 +237,21 @@ def _charts(series: Series, of: Range) -> list[Chart]:
             Chart("wait", "Longest wait in the queue", "", times, [Line("wait", "warn", gauge("queue_wait"))], charts.seconds),
             Chart(
                 "workers",
-                "Workers alive",
+                "Workers and webs alive",
                 "",
                 times,
-                [Line("workers", "good", [point.mean("workers") for point in points])],
+                [
+                    Line("workers", "good", [point.mean("workers") for point in points]),
+                    Line("webs", "second", [point.mean("webs") for point in points]),
+                ],
+                charts.count,
+            ),
+            Chart(
+                "streams",
+                "Open streams and connections of clients, greatest sample",
+                "",
+                times,
+                [Line("streams", "main", gauge("streams"))],
                 charts.count,
             ),
             Chart("database", "Answer of the database and Redis", "", times, _answers(points), charts.seconds),

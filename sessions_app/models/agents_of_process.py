@@ -6,7 +6,7 @@ from django.db import models
 
 
 class AgentsOfProcess(models.Model):
-    """One row for each web and worker that is alive; others are deleted after some minutes."""
+    """What each web and worker that is alive serves; rows of others are deleted after some minutes."""
 
     process = models.CharField(max_length=64, primary_key=True)
     role = models.CharField(max_length=20)
@@ -16,6 +16,9 @@ class AgentsOfProcess(models.Model):
     loaded_at = models.DateTimeField()
     tried_at = models.DateTimeField(help_text="When the files were last read; later than the load if that failed.")
     fault = models.TextField(default="", db_default="", help_text="Why the last attempt failed; empty if it did not.")
+    streams = models.IntegerField(
+        default=0, db_default=0, help_text="Its open streams and connections of clients, when it was seen."
+    )
     seen_at = models.DateTimeField()
 
     class Meta:

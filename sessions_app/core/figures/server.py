@@ -1,4 +1,4 @@
-"""Samples of the server itself: the queue, workers, the database and Redis."""
+"""Samples of the server itself: the queue, workers, webs, the database and Redis."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.db.models import Count, Min
 
 from sessions_app.core.figures import marks
 from sessions_app.core.records import live_workers
-from sessions_app.core.tenancy import rates
+from sessions_app.core.tenancy import rates, served_agents
 from sessions_app.models import HOUR, LIVE_STATES, MINUTE, ServerFigures, Turn, TurnState
 
 Gauges = dict[str, tuple[float, int, float]]
@@ -25,6 +25,7 @@ def sample(now: datetime) -> dict[str, float]:
     live = {row["state"]: row for row in states}
     numbers = {state: float(live[state]["number"]) if state in live else 0.0 for state in LIVE_STATES}
     oldest: datetime | None = live[TurnState.QUEUED]["oldest"] if TurnState.QUEUED in live else None
+    webs = served_agents.webs_alive()
     began = time.monotonic()
     with connection.cursor() as cursor:
         cursor.execute("select 1")
@@ -34,6 +35,8 @@ def sample(now: datetime) -> dict[str, float]:
         "waiting": numbers[TurnState.WAITING],
         "queue_wait": 0.0 if oldest is None else max(0.0, (now - oldest).total_seconds()),
         "workers": float(live_workers.workers_alive()),
+        "webs": float(webs.number),
+        "streams": float(webs.streams),
         "database_seconds": time.monotonic() - began,
     }
     if connection.vendor == "postgresql":

@@ -1,4 +1,4 @@
-"""Which agents each process serves, for operators: rows that processes renew while they are alive."""
+"""Which agents each process serves, and to how many streams, for operators: rows that processes renew while they are alive."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 
+from django.db.models import Count, Sum
 from django.db.models.functions import Now
 
 from agents_app import exact_json
 from agents_app.spec import AgentSpec, to_document
+from sessions_app.core.tenancy import key_watch
+from sessions_app.core.tenancy.quotas import Quota
 from sessions_app.models import AgentsOfProcess
 
 RENEW_SECONDS = 60.0
@@ -38,7 +41,14 @@ def digest(specs: Iterable[AgentSpec]) -> str:
 
 def note(process: str, role: str, load: Load) -> None:
     """Write or renew the row of a process, and delete the rows of those that are long gone."""
-    facts = {"role": role, "host": socket.gethostname()[:200], "pid": os.getpid(), "digest": load.digest, "seen_at": Now()}
+    facts = {
+        "role": role,
+        "host": socket.gethostname()[:200],
+        "pid": os.getpid(),
+        "digest": load.digest,
+        "streams": _streams(),
+        "seen_at": Now(),
+    }
     changes = {**facts, "fault": load.fault[:LONGEST_FAULT]}
     if load.is_new:
         changes["tried_at"] = Now()
@@ -47,6 +57,10 @@ def note(process: str, role: str, load: Load) -> None:
     if not AgentsOfProcess.objects.filter(process=process).update(**changes):
         AgentsOfProcess.objects.create(process=process, **{"loaded_at": Now(), "tried_at": Now(), **changes})
     AgentsOfProcess.objects.filter(seen_at__lt=Now() - _KEPT).delete()
+
+
+def _streams() -> int:
+    return key_watch.open_now(Quota.STREAMS_AT_ONCE) + key_watch.open_now(Quota.CONNECTIONS_AT_ONCE)
 
 
 def leave(process: str) -> None:
@@ -58,6 +72,16 @@ def alive() -> list[AgentsOfProcess]:
     return list(AgentsOfProcess.objects.filter(seen_at__gt=Now() - _ALIVE)[:500])
 
 
-def webs_alive() -> int:
+@dataclass(frozen=True, slots=True)
+class Webs:
+    """``streams``: the open streams and connections of all of them, up to a minute ago."""
+
+    number: int
+    streams: int
+
+
+def webs_alive() -> Webs:
     """The web processes that have been seen lately; an embedded server is one."""
-    return AgentsOfProcess.objects.filter(seen_at__gt=Now() - _ALIVE, role__in=("web", "embedded")).count()
+    webs = AgentsOfProcess.objects.filter(seen_at__gt=Now() - _ALIVE, role__in=("web", "embedded"))
+    found = webs.aggregate(number=Count("pk"), streams=Sum("streams", default=0))
+    return Webs(found["number"], found["streams"])

@@ -12,9 +12,10 @@ from django.urls import reverse
 from django.utils import timezone
 
 from sessions_app.core import figures
-from sessions_app.core.base.caller import Limits
+from sessions_app.core.base.caller import Caller, Limits
 from sessions_app.core.records import live_workers
-from sessions_app.core.tenancy import audit_chain, audit_sinks, keys, served_agents
+from sessions_app.core.tenancy import audit_chain, audit_sinks, key_watch, keys, served_agents
+from sessions_app.core.tenancy.quotas import Quota
 from sessions_app.models import AgentsOfProcess, Staff, StaffRole, Tenant, TurnState
 from tests.faces.admin.conversations import make_session, make_tenant, make_turn
 from tests.faces.admin.pages import html
@@ -55,11 +56,22 @@ def test_turns_errors_and_the_busiest_are_shown_for_each_range(eve: Client, acme
         assert "The server is well" in page
 
 
-def test_the_first_page_counts_the_web_processes_that_are_alive(eve: Client) -> None:
+def test_the_first_page_counts_webs_that_are_alive_and_their_streams_now_and_over_time(eve: Client, acme: Tenant) -> None:
+    caller = Caller(tenant=acme.pk, key=1, key_prefix="", scopes=frozenset({"*"}))
+    slots = [key_watch.Slot(of, caller) for of in (Quota.STREAMS_AT_ONCE, Quota.CONNECTIONS_AT_ONCE)]
     for process, role in (("web-1", "web"), ("web-2", "web"), ("worker-1", "worker")):
         served_agents.note(process, role, served_agents.Load("d", "", is_new=True))
     AgentsOfProcess.objects.filter(process="web-2").update(seen_at=timezone.now() - timedelta(minutes=10))
-    assert "<dt>webs</dt><dd>1</dd>" in first_page(eve)
+    figures.keep(60.0)
+    page = first_page(eve)
+    assert "<dt>webs</dt><dd>1</dd>" in page
+    assert "<dt>open streams</dt><dd>2</dd>" in page
+    assert "webs: at most 1" in page, "the chart's text for screen readers"
+    assert "streams: at most 2" in page
+    for slot in slots:
+        slot.release()
+    served_agents.note("web-1", "web", served_agents.Load("d", "", is_new=False))
+    assert "<dt>open streams</dt><dd>0</dd>" in first_page(eve)
 
 
 def test_the_first_page_shows_whether_the_audit_reaches_other_systems(eve: Client, acme: Tenant, settings: Any) -> None:
