@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
 from django import forms
@@ -11,6 +10,7 @@ from sessions_app.admin import reasons
 from sessions_app.core.base.errors import DomainError
 from sessions_app.core.sessions.export_files import Wish
 from sessions_app.core.tenancy import transcript_access
+from sessions_app.presentation import export_forms
 
 LINES, PAGE = "jsonl", "html"
 
@@ -43,11 +43,8 @@ class SessionExportForm(forms.Form):
         return Wish(pages=is_page, files=self.cleaned_data["workspace"] and not is_page)
 
 
-class TenantExportForm(forms.Form):
-    pages = forms.BooleanField(label="With a page to read for each session", required=False)
-    workspace = forms.BooleanField(label="With the files of workspaces", required=False, initial=True)
-    since = forms.DateField(label="Sessions created from (UTC)", required=False, widget=forms.DateInput({"type": "date"}))
-    until = forms.DateField(label="until (UTC)", required=False, widget=forms.DateInput({"type": "date"}))
+class TenantExportForm(export_forms.TenantExportForm):
+    """With the reason that the server may demand of staff."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -62,22 +59,6 @@ class TenantExportForm(forms.Form):
             return transcript_access.check_reason(self.cleaned_data["reason"])
         except DomainError as error:
             raise forms.ValidationError(str(error) or "Give a reason.") from error
-
-    def clean(self) -> dict[str, Any]:
-        found: dict[str, Any] = super().clean() or {}
-        if found.get("since") and found.get("until") and found["since"] > found["until"]:
-            raise forms.ValidationError("The first day is after the last one.")
-        return found
-
-    def wish(self) -> Wish:
-        given = self.cleaned_data
-        since, until = given["since"], given["until"]
-        return Wish(
-            pages=given["pages"],
-            files=given["workspace"],
-            since=None if since is None else datetime.combine(since, time(), UTC),
-            until=None if until is None else datetime.combine(until + timedelta(days=1), time(), UTC),
-        )
 
     def described(self) -> str:
         """For the audit."""

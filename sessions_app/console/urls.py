@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from sessions_app.console import keys, members, playground, sessions, start, use, webhooks
+from sessions_app.console import exports, keys, members, playground, sessions, start, use, webhooks
 
 app_name = "console"
 
@@ -23,6 +23,7 @@ urlpatterns = [
     path("<slug:slug>/sessions/<str:session>/export/", sessions.export, name="export_session"),
     path("<slug:slug>/sessions/<str:session>/stop/", sessions.stop, name="stop_session"),
     path("<slug:slug>/sessions/<str:session>/delete/", sessions.delete, name="delete_session"),
+    path("<slug:slug>/export/", exports.tenant, name="export_tenant"),
     path("<slug:slug>/use/", use.page, name="use"),
     path("<slug:slug>/use/file/", use.download, name="use_file"),
     path("<slug:slug>/webhooks/", webhooks.index, name="webhooks"),

@@ -87,11 +87,15 @@ def tenant_for(caller: Caller, wish: Wish) -> Piped:
     caller.require(EXPORT)
     if caller.token or not caller.sight.is_whole:
         raise NotPossible("an export has the whole tenant, so a token or a key that is limited to agents cannot have it")
+    return tenant_of_member(Tenant.objects.get(pk=caller.tenant), wish, **api_audit.by(caller))
+
+
+def tenant_of_member(tenant: Tenant, wish: Wish, *, actor: str, address: str) -> Piped:
+    """``of_tenant`` for the tenant itself, recorded. NotPossible if it may not have the files, or has too many downloads."""
     if wish.files and file_rules.restrict_clients():
         raise NotPossible(_RESTRICTED)
-    tenant = Tenant.objects.get(pk=caller.tenant)
     body = of_tenant(tenant, wish, OF_TENANT)
-    exporting.begin_tenant(tenant, **api_audit.by(caller), form=wish.described)
+    exporting.begin_tenant(tenant, actor=actor, address=address, form=wish.described)
     return body
 
 

@@ -96,6 +96,8 @@ RULES: dict[tuple[str, str], Rule] = {
     ("stop_session", "post"): Rule(Right.STOP_TURNS, 302, _session),
     ("delete_session", "get"): Rule(Right.DELETE_SESSIONS, 200, _session),
     ("delete_session", "post"): Rule(Right.DELETE_SESSIONS, 302, _session),
+    ("export_tenant", "get"): Rule(Right.EXPORT_SESSIONS),
+    ("export_tenant", "post"): Rule(Right.EXPORT_SESSIONS),
     ("webhooks", "get"): Rule(Right.SEE_WEBHOOKS),
     ("new_webhook", "get"): Rule(Right.MANAGE_WEBHOOKS),
     ("new_webhook", "post"): Rule(Right.MANAGE_WEBHOOKS, 200, fields=WEBHOOK),
