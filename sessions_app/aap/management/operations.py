@@ -230,6 +230,19 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         {204: ("It is revoked.", None)},
         _ONE_KEY,
     ),
+    ("GET", "/api/overview"): Operation(
+        "getOverview",
+        "Show what happened lately, and what waits",
+        "The figures of the console's first page: turns, errors, times, tokens and cost of the last hour, day or week, and what"
+        " is running and waiting now.",
+        {200: ("The figures.", types.OverviewOfTenant)},
+        {
+            400: "The query is not valid.",
+            403: "The key lacks the scope use.",
+            409: "The key is limited to agents, or is a token.",
+        },
+        queries={"range": "hour, day (default) or week."},
+    ),
     ("GET", "/api/use"): Operation(
         "getUse",
         "Show the tenant's use and limits",

@@ -193,6 +193,55 @@ class UseOfTenant(TypedDict):
     limits: Annotated[list[LimitOfTenant], "Of the tenant, now."]
 
 
+class Percentiles(TypedDict):
+    """Of the turns of the range, in seconds; null: there was none."""
+
+    median: float | None
+    p95: float | None
+
+
+class TurnsOfAgent(TypedDict):
+    agent: str
+    turns: int
+    errors: int
+
+
+class WaitingTurn(TypedDict):
+    sessionId: str
+    agent: str
+    since: _TIME
+
+
+class ExpiringKey(TypedDict):
+    id: str
+    prefix: str
+    name: str
+    expiresAt: _TIME
+
+
+class OverviewOfTenant(TypedDict):
+    """What happened lately, and what waits for somebody. Sums are counted once a minute."""
+
+    range: Annotated[str, "The time that the sums are of: the last hour, day or week."]
+    running: Annotated[int, "Turns, now; at most 10,000 are counted."]
+    queued: int
+    waiting: Annotated[int, "Turns that wait for their client: a permission, a tool's result or a form."]
+    workersAlive: Annotated[bool, "False: turns are accepted and wait, until the operator starts a worker."]
+    turns: Annotated[int, "That ended, however they did."]
+    errors: int
+    firstOutputSeconds: Annotated[Percentiles, "From a client's request to the first piece of the answer."]
+    durationSeconds: Annotated[Percentiles, "Of turns that never waited for their client."]
+    calls: Annotated[int, "Of models."]
+    inputTokens: int
+    outputTokens: int
+    cacheReadTokens: int
+    cost: Annotated[str, "A decimal number in the unit of the operator's price list, of what had a price."]
+    agents: Annotated[list[TurnsOfAgent], "Those with the most turns, at most 50."]
+    limits: Annotated[list[LimitOfTenant], "Of the tenant, now."]
+    waitingLongest: NotRequired[Annotated[list[WaitingTurn], "At most 5; only for keys with the scope sessions:read."]]
+    keysThatExpire: NotRequired[Annotated[list[ExpiringKey], "Within 14 days, at most 5; only for keys with the scope keys."]]
+
+
 # --- members ---
 
 _ROLE = Annotated[str, "owner, developer or reader."]

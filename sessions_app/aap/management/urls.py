@@ -22,6 +22,7 @@ ROUTES = [
     path("invitations", member_views.Invitations.as_view()),
     path("invitations/<str:invitation>", member_views.OneInvitation.as_view()),
     path("audit", audit_views.Audit.as_view()),
+    path("overview", use_views.OverviewOfTenant.as_view()),
     path("use", use_views.UseOfTenant.as_view()),
     path("webhooks", webhook_views.Webhooks.as_view()),
     path("webhooks/<str:webhook>", webhook_views.OneWebhook.as_view()),

@@ -1,9 +1,11 @@
-"""The endpoint of a tenant's use and limits. It needs the scope ``use``, and a key that sees its whole tenant."""
+"""The endpoints of a tenant's use, limits and latest figures. They need the scope ``use``; the key sees the whole tenant."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import date, timedelta
-from typing import cast
+from decimal import Decimal
+from typing import cast, get_args
 
 from django.http import HttpResponse
 from rest_framework.exceptions import ParseError
@@ -11,12 +13,13 @@ from rest_framework.request import Request
 
 from agents_app.providers import python
 from sessions_app.aap.dialect import Document
-from sessions_app.aap.management import parameters
+from sessions_app.aap.management import parameters, types
+from sessions_app.aap.management.webhook_views import time_text
 from sessions_app.aap.views import Endpoint, caller_of, json_answer
 from sessions_app.core import figures
-from sessions_app.core.base.caller import USE
+from sessions_app.core.base.caller import KEYS, READ, USE, Caller
 from sessions_app.core.base.errors import Fault, InvalidInput
-from sessions_app.core.tenancy import usage_entries
+from sessions_app.core.tenancy import quotas, usage_entries
 from sessions_app.core.tenancy.model_use import Grouping, Line
 
 _GROUPS = ("day", "key", "agent", "model")
@@ -41,9 +44,67 @@ class UseOfTenant(Endpoint):
                 {"day": day.isoformat(), "ended": turns.ended, "errors": turns.errors}
                 for day, turns in sorted(found.turns.items())
             ],
-            "limits": [{"name": use.name, "used": use.used, "limit": use.limit} for use in found.limits],
+            "limits": [_limit(use) for use in found.limits],
         }
         return json_answer(shown)
+
+
+class OverviewOfTenant(Endpoint):
+    """What the console's first page of a tenant shows."""
+
+    scopes = dict.fromkeys(("GET", "HEAD"), USE)
+    http_method_names = ["get", "head"]
+
+    def get(self, request: Request) -> HttpResponse:
+        of = cast(figures.Range, parameters.choice(request.GET, "range", get_args(figures.Range)) or "day")
+        caller = caller_of(request)
+        return json_answer(dict(_overview(of, figures.overview_for(caller, of), caller)))
+
+
+def _overview(of: figures.Range, found: figures.OverviewOfTenant, caller: Caller) -> types.OverviewOfTenant:
+    """Without the sessions and keys that the caller's scopes do not allow it to see."""
+    series, waits = found.series, found.attention
+    shown: types.OverviewOfTenant = {
+        "range": of,
+        "running": waits.running,
+        "queued": waits.queued,
+        "waiting": waits.waiting,
+        "workersAlive": waits.workers > 0,
+        "turns": series.total.turns,
+        "errors": series.total.errors,
+        "firstOutputSeconds": _percentiles(series.first_output),
+        "durationSeconds": _percentiles(series.duration),
+        "calls": series.use.calls,
+        "inputTokens": series.use.input_tokens,
+        "outputTokens": series.use.output_tokens,
+        "cacheReadTokens": series.use.cache_read_tokens,
+        "cost": f"{Decimal(series.use.cost_nano).scaleb(-9).normalize():f}",
+        "agents": [{"agent": str(busy.name), "turns": busy.turns, "errors": busy.errors} for busy in found.agents],
+        "limits": [_limit(use) for use in found.limits],
+    }
+    if caller.may(READ):
+        shown["waitingLongest"] = [
+            {
+                "sessionId": turn.session.public_id,
+                "agent": turn.session.agent_name,
+                "since": time_text(turn.queued_at) or "",
+            }
+            for turn in waits.waiting_longest
+        ]
+    if caller.may(KEYS):
+        shown["keysThatExpire"] = [
+            {"id": str(key.pk), "prefix": key.prefix, "name": key.name, "expiresAt": time_text(key.expires_at) or ""}
+            for key in waits.expiring
+        ]
+    return shown
+
+
+def _percentiles(value: Callable[[float], float | None]) -> types.Percentiles:
+    return {"median": value(0.5), "p95": value(0.95)}
+
+
+def _limit(use: quotas.Use) -> types.LimitOfTenant:
+    return {"name": use.name, "used": use.used, "limit": use.limit}
 
 
 def _period(request: Request) -> tuple[date, date]:
