@@ -85,6 +85,7 @@ class TenantAdmin(TenantPages, OperatorAdmin[Tenant]):
     list_display = ("slug", "title", "state", "agents", "active_keys", "created")
     list_display_links = ("slug",)
     search_fields = ("slug", "title")
+    search_help_text = "Part of a name or title"
     actions = ("suspend_selected", "resume_selected")
     ordering = ("slug",)
 
@@ -159,6 +160,14 @@ class TenantAdmin(TenantPages, OperatorAdmin[Tenant]):
             "may_invite": deletion is None and rights.as_staff(by, Right.MANAGE_MEMBERS),
         }
         return super().change_view(request, object_id, form_url, {**(extra_context or {}), "usage": usage, **links})
+
+    def response_add(self, request: HttpRequest, obj: Tenant, post_url_continue: str | None = None) -> HttpResponse:
+        """The tenant's own page, where its owner is invited."""
+        if "_addanother" in request.POST or "_continue" in request.POST:
+            return super().response_add(request, obj, post_url_continue)
+        text = f"The tenant {obj.slug} was added. Nobody belongs to it yet: invite its owner, or issue a key."
+        self.message_user(request, text, messages.SUCCESS)
+        return HttpResponseRedirect(self.link("change", obj.pk))
 
     # --- members ---
 

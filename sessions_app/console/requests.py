@@ -34,6 +34,8 @@ _TEXTS: Mapping[int, str] = {
     403: "Your role in this tenant does not allow this. Ask an owner of the tenant.",
 }
 
+_HEADINGS: Mapping[int, str] = {404: "Nothing is here", 403: "Your role does not allow this"}
+
 
 def for_members(
     view: Callable[Concatenate[HttpRequest, Account, P], HttpResponseBase],
@@ -62,9 +64,11 @@ def status_and_text(error: errors.DomainError) -> tuple[int, str]:
 def refusal(request: HttpRequest, error: errors.DomainError) -> HttpResponse:
     """The page that reports an error."""
     status, text = status_and_text(error)
-    return own_page(request, "agenthost/console/refusal.html", {"text": text}, status=status)
+    heading = _HEADINGS.get(status, "This is not possible")
+    return own_page(request, "agenthost/console/refusal.html", {"heading": heading, "text": text}, status=status)
 
 
 def nothing_here(request: HttpRequest) -> HttpResponse:
     """The page for an address that leads nowhere."""
-    return own_page(request, "agenthost/console/refusal.html", {"text": _TEXTS[404]}, status=404)
+    context = {"heading": _HEADINGS[404], "text": _TEXTS[404]}
+    return own_page(request, "agenthost/console/refusal.html", context, status=404)

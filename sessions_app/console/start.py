@@ -32,6 +32,7 @@ class Step:
     title: str
     text: str
     url: str = ""
+    link: str = ""
 
 
 @require_safe
@@ -85,6 +86,7 @@ def _steps(by: Account, found: Tenant, *, has_sessions: bool) -> list[Step]:
     has_key = bool(keys.of_tenant(found.pk, state="active", most=1))
     if agents and has_key and has_sessions:
         return []
+    may_talk = rights.as_member(by, Right.USE_AGENTS, found.pk)
     may_make = rights.as_member(by, Right.MANAGE_KEYS, found.pk)
     return [
         Step(
@@ -99,11 +101,15 @@ def _steps(by: Account, found: Tenant, *, has_sessions: bool) -> list[Step]:
             "A key",
             "Your applications send it with each request." if may_make else "An owner or developer makes the first one.",
             reverse("console:new_key", args=[found.slug]) if may_make and not has_key else "",
+            "Make one",
         ),
         Step(
             has_sessions,
             "A session",
-            "Paste the command that is shown with a new key into a terminal. What the agent did appears here.",
+            "Paste the command that is shown with a new key into a terminal, or talk to an agent in the playground. "
+            "What the agent did appears here.",
+            reverse("console:playground", args=[found.slug]) if agents and may_talk and not has_sessions else "",
+            "Open the playground",
         ),
     ]
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from allauth.mfa.models import Authenticator
+from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
 from allauth.mfa.totp.internal.auth import TOTP, format_hotp_value, hotp_value
 from django.contrib.auth.models import User
 from django.core.cache import cache
@@ -107,6 +108,21 @@ def test_a_second_factor_is_asked_and_its_wrong_codes_count_as_failures(ann: Use
     call_command("axes_reset_username", "ann", verbosity=0)
     assert client.post("/accounts/2fa/authenticate/", {"code": code()})["Location"] == "/console/"
     assert AuditRecord.objects.filter(action="signed_in", detail="password, totp").exists()
+
+
+def test_who_has_only_recovery_codes_is_told_where_to_type_one_and_gets_them_back_with_a_next_step(ann: User) -> None:
+    TOTP.activate(ann, SECRET)
+    saved = RecoveryCodes.activate(ann).get_unused_codes()
+    client = Client(REMOTE_ADDR="192.0.2.9")
+    asked = client.get(sign_in(client)["Location"]).content.decode()
+    assert "or one of your recovery codes" in asked
+    assert "ask the operator of this server" in asked
+    assert client.post(reverse("mfa_authenticate"), {"code": saved[0]}).status_code == 302
+    assert client.get("/accounts/").status_code == 200
+    client.post(reverse("account_reauthenticate"), {"password": RIGHT})
+    shown = client.get("/accounts/2fa/recovery-codes/").content.decode()
+    assert saved[1] in shown
+    assert 'href="/accounts/">Back to your account</a>' in shown
 
 
 def test_a_code_of_a_second_factor_works_once_on_all_webs(ann: User, monkeypatch: pytest.MonkeyPatch) -> None:

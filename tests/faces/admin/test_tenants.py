@@ -16,7 +16,9 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 def test_a_created_tenant_can_be_used_immediately(eve: Client) -> None:
     response = eve.post(url("tenant", "add"), {"slug": "acme", "title": "Acme", "allowed_agents": ["demo"]}, follow=True)
-    assert "was added successfully" in html(response)
+    # What comes next is on the page that is shown.
+    assert "invite its owner" in html(response)
+    assert "Invite…" in html(response)
     tenant = Tenant.objects.get()
     assert (tenant.slug, tenant.title, tenant.allowed_agents) == ("acme", "Acme", ["demo"])
     assert TenantCounter.objects.filter(tenant_id=tenant.pk).exists()

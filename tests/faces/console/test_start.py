@@ -38,11 +38,13 @@ def test_an_empty_tenant_says_what_to_do_first(acme: Tenant, as_role: As) -> Non
     page = text(as_role(Role.DEVELOPER).get("/console/acme/"))
     assert "Set up this tenant" in page
     assert 'href="/console/acme/keys/new/">Make one</a>' in page
+    assert 'href="/console/acme/playground/">Open the playground</a>' in page
     assert "Nothing. Turns that wait" not in page, "no worker is alive, which is reported"
     assert "No worker of this server is alive" in page
     assert "No session yet" in page
     reader = text(as_role(Role.READER).get("/console/acme/"))
     assert "/keys/new/" not in reader
+    assert "Open the playground" not in reader
     Tenant.objects.update(allowed_agents=["none of this server"])
     assert "Ask for the first one" in text(as_role(Role.OWNER).get("/console/acme/"))
 
