@@ -1,5 +1,7 @@
 """The HTTP endpoint of the metrics: ``GET /metrics`` at AGENTHOST_METRICS_PORT, in every process of every role.
 
+``GET /healthz`` says whether the process's event loops run, for the liveness probe of roles that have no other port.
+
 It has a port and a thread of its own, so that no client of the protocols can reach it and a busy loop does not delay it. It
 needs no key: bind it to an address that only the operator's network reaches (AGENTHOST_METRICS_HOST).
 """
@@ -18,12 +20,18 @@ from prometheus_client.exposition import choose_encoder
 
 from agenthost import forking
 from agenthost.metrics.collectors import Installation, Process
+from sessions_app.core.base import process_loop
 
 log = logging.getLogger(__name__)
 
 PATH = "/metrics"
+HEALTH = "/healthz"
+_TEXT = "text/plain; charset=utf-8"
 _SECONDS = 2.0
 """Limit for a client to send its request and to take each piece of the response. One is served at a time."""
+
+_LOOP_SECONDS = 2.0
+"""An event loop that has not run for this long hangs."""
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 _INFO = Gauge("agenthost_process_info", "1, with the role of this process.", ["role"])
@@ -34,8 +42,16 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "agenthost", ""
 
     def do_GET(self) -> None:
-        if self.path.partition("?")[0] != PATH:
-            self._answer(HTTPStatus.NOT_FOUND, "text/plain; charset=utf-8", f"The metrics are at {PATH}.\n".encode())
+        path = self.path.partition("?")[0]
+        if path == HEALTH:
+            if process_loop.silent(_LOOP_SECONDS):
+                detail = f"An event loop of this process has not run for {_LOOP_SECONDS:g} s.\n"
+                self._answer(HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, detail.encode())
+            else:
+                self._answer(HTTPStatus.OK, _TEXT, b"ok\n")
+            return
+        if path != PATH:
+            self._answer(HTTPStatus.NOT_FOUND, _TEXT, f"The metrics are at {PATH}, the process's health at {HEALTH}.\n".encode())
             return
         encode, content_type = choose_encoder(self.headers.get("Accept", ""))
         self._answer(HTTPStatus.OK, content_type, encode(REGISTRY))

@@ -191,7 +191,9 @@ def test_metrics_have_no_tenant_session_key_or_text(installation: Installation, 
             assert secret not in text
 
 
-def test_only_the_metrics_are_at_their_port_and_they_are_at_no_other(installation: Installation) -> None:
+def test_only_the_metrics_and_the_health_are_at_their_port_and_they_are_at_no_other(installation: Installation) -> None:
+    for port in {installation.web, installation.worker}:
+        assert httpx.get(f"http://127.0.0.1:{port}/healthz", trust_env=False, timeout=30).text == "ok\n"
     for path in ("/", "/aap/v3/meta", "/admin/", "/readyz"):
         assert httpx.get(f"http://127.0.0.1:{installation.web}{path}", trust_env=False).status_code == 404
     assert httpx.post(f"http://127.0.0.1:{installation.web}/metrics", trust_env=False).status_code == 501

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from collections.abc import Awaitable, Callable
 
 Close = Callable[[], Awaitable[None]]
@@ -39,6 +40,22 @@ def current() -> asyncio.AbstractEventLoop | None:
     """The loop that was adopted first, for connections of the whole process; None if there is none."""
     with _lock:
         return next(iter(_adopted), None)
+
+
+def silent(patience: float) -> bool:
+    """Whether an adopted loop does not run what it is given within ``patience`` seconds. Called by other threads."""
+    with _lock:
+        loops = list(_adopted)
+    answered = []
+    for loop in loops:
+        event = threading.Event()
+        try:
+            loop.call_soon_threadsafe(event.set)
+        except RuntimeError:  # It has been closed since: the process is ending.
+            continue
+        answered.append(event)
+    until = time.monotonic() + patience
+    return not all(event.wait(max(0.0, until - time.monotonic())) for event in answered)
 
 
 def attach(loop: asyncio.AbstractEventLoop, close: Close) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 
 from sessions_app.core.base import process_loop
 
@@ -61,5 +62,20 @@ async def test_a_forked_process_has_no_loop() -> None:
     try:
         assert fork() == 0
         assert process_loop.current() is asyncio.get_running_loop()
+    finally:
+        await process_loop.release()
+
+
+async def test_a_loop_that_hangs_is_silent_and_one_that_waits_is_not() -> None:
+    assert not await asyncio.to_thread(process_loop.silent, 0.01)
+    process_loop.adopt()
+    try:
+        assert not await asyncio.to_thread(process_loop.silent, 30.0)
+        found: list[bool] = []
+        watcher = threading.Thread(target=lambda: found.append(process_loop.silent(0.05)))
+        watcher.start()
+        # The loop does nothing else meanwhile.
+        watcher.join()
+        assert found == [True]
     finally:
         await process_loop.release()
