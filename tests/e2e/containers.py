@@ -1,6 +1,7 @@
 """Processes that see what a container of ours would: its folders, a read-only root, and pid 1 of user 10001.
 
-bubblewrap makes the container. The checkout is at /app, as in the image; the system's own folders are those of this machine.
+bubblewrap makes the container. The checkout is at /app, as in the image, or at another place; the system's own folders are those
+of this machine.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tests.e2e import server as servers
 from tests.paths import ROOT
 
 BWRAP = shutil.which("bwrap")
-_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt", "/root", "/home", "/srv", "/mnt")
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/root", "/home", "/srv", "/mnt")
 
 
 def works() -> bool:
@@ -62,9 +63,19 @@ class Container:
 
 
 def run(
-    command: Sequence[str], environment: Mapping[str, str], mounts: Mapping[str, Path], log: Path, *, writable: Sequence[str] = ()
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    mounts: Mapping[str, Path],
+    log: Path,
+    *,
+    writable: Sequence[str] = (),
+    app: str = "/app",
+    seccomp: bytes | None = None,
 ) -> Container:
-    """Start ``command`` in a container. ``mounts``: folders of this machine by their place, read-only but for ``writable``."""
+    """Start ``command`` in a container. ``mounts``: folders of this machine by their place, read-only but for ``writable``.
+
+    ``app``: the place of the checkout, and the working directory. ``seccomp``: the filter of system calls.
+    """
     assert BWRAP is not None
     options = ["--unshare-user", "--uid", str(USER), "--gid", str(USER), "--unshare-pid", "--as-pid-1", "--unshare-ipc"]
     options += ["--cap-drop", "ALL", "--die-with-parent", "--tmpfs", "/", "--dir", "/tmp"]
@@ -74,25 +85,33 @@ def run(
         elif Path(path).is_dir():
             options += ["--ro-bind", path, path]
     # Entry by entry, so that there is place for what is mounted in these folders.
-    for folder, place in ((Path("/etc"), "/etc"), (ROOT, "/app")):
+    for folder, place in ((Path("/etc"), "/etc"), (Path("/opt"), "/opt"), (ROOT, app)):
         for entry in sorted(folder.iterdir()):
-            if str(Path(place, entry.name)) not in mounts:
+            if str(Path(place, entry.name)) not in {*mounts, app}:
                 options += ["--ro-bind-try", str(entry), f"{place}/{entry.name}"]
     for place, path in mounts.items():
         options += ["--bind" if place in writable else "--ro-bind", str(path), place]
-    options += ["--proc", "/proc", "--dev", "/dev", "--remount-ro", "/", "--chdir", "/app", "--clearenv"]
+    options += ["--proc", "/proc", "--dev", "/dev", "--remount-ro", "/", "--chdir", app, "--clearenv"]
     for name, value in {"PATH": "/usr/local/bin:/usr/bin:/bin", **environment}.items():
         options += ["--setenv", name, value]
     readable, writing = os.pipe()
+    given = [writing]
+    if seccomp is not None:
+        filter_, end = os.pipe()
+        os.write(end, seccomp)
+        os.close(end)
+        given.append(filter_)
+        options += ["--seccomp", str(filter_)]
     with log.open("ab") as output:
         started = subprocess.Popen(
             [BWRAP, "--json-status-fd", str(writing), *options, "--", *command],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            pass_fds=[writing],
+            pass_fds=given,
         )
-    os.close(writing)
+    for descriptor in given:
+        os.close(descriptor)
     status = os.fdopen(readable)
     first = status.readline()
     assert first, log.read_text()
