@@ -10,6 +10,10 @@ COPY requirements.lock ./
 COPY ops/environment.py ops/environment.py
 ARG EXTRAS=""
 RUN python -I ops/environment.py --with "${EXTRAS}"
+# The bill of materials of these packages, with licences: docker run --entrypoint cat IMAGE sbom.json
+COPY pyproject.toml ./
+COPY ops/sbom.py ops/sbom.py
+RUN .venv/bin/python -m ops.sbom --with "${EXTRAS}" --output sbom.json
 
 FROM ${PYTHON}
 ENV PYTHONUNBUFFERED=1 \
@@ -26,16 +30,19 @@ RUN groupadd --system --gid 10001 agenthost \
     && useradd --system --uid 10001 --gid 10001 --home-dir /app --no-create-home --shell /usr/sbin/nologin agenthost \
     && install -d -o 10001 -g 10001 -m 0700 /app/var /workspaces
 COPY --from=build /app/.venv .venv
+COPY --from=build /app/sbom.json ./
 COPY manage.py pyproject.toml README.md CHANGELOG.md ./
 COPY ops/entrypoint ops/entrypoint
 COPY agents_app agents_app
 COPY sessions_app sessions_app
 COPY agenthost agenthost
-RUN .venv/bin/python -m compileall -q agents_app sessions_app agenthost
+# Without times in the compiled files: the same code gives the same layer, and the root is read-only anyway.
+RUN .venv/bin/python -m compileall -q --invalidation-mode unchecked-hash agents_app sessions_app agenthost
 USER 10001:10001
 EXPOSE 8000
 # The embedded server's data; /workspaces is for a volume of AGENTHOST_WORKSPACES_DIR, which gets this owner. The other roles write nothing that must be kept.
 VOLUME ["/app/var"]
 STOPSIGNAL SIGTERM
+# No HEALTHCHECK: it would be the same for all roles. ops/compose.yaml and ops/kubernetes have one for each.
 ENTRYPOINT ["ops/entrypoint"]
 CMD ["embedded"]

@@ -28,6 +28,7 @@ NOT_INHERITED = ("AGENTHOST_", "DATABASE_", "REDIS_", "CELERY_", "DJANGO_", "PYT
 
 # Installs from requirements.lock, with hashes, by the same rules as ops/bootstrap.
 INSTALLS = 'python -I ops/environment.py --with "${EXTRAS}"'
+SBOM = '.venv/bin/python -m ops.sbom --with "${EXTRAS}"'
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,8 @@ def dockerfile_faults(text: str, let_in: set[str]) -> list[str]:
             faults.append(f"RUN {one.rest}: packages are installed without their hashes")
     if not any(one.name == "RUN" and one.rest.endswith(INSTALLS) for one in stages(found)[0]):
         faults.append(f"no RUN {INSTALLS}: packages are installed from the lock, with the extras of the build argument")
+    if not any(one.name == "RUN" and one.rest.startswith(SBOM) for one in stages(found)[0]):
+        faults.append(f"no RUN {SBOM}: the image has no bill of materials")
     if "EXTRAS" not in arguments:
         faults.append("no ARG EXTRAS with a default")
     for source, _ in copies(found):

@@ -39,6 +39,10 @@ def say(text: str) -> None:
     print(f"try_container: {text}", flush=True)
 
 
+def megabytes(directory: Path) -> float:
+    return sum(path.lstat().st_size for path in directory.rglob("*")) / 1e6
+
+
 class Image:
     """The image's folder, and the roles that are started from it."""
 
@@ -54,9 +58,14 @@ class Image:
         self.files.mkdir(mode=0o700)
         check_container.lay_out((ROOT / "Dockerfile").read_text(), self.app)
         # What the build's first stage copies and runs.
-        for name in ("requirements.lock", "ops/environment.py"):
+        for name in ("requirements.lock", "ops/environment.py", "ops/sbom.py"):
             shutil.copy2(ROOT / name, self.app / name)
         subprocess.run([sys.executable, "-I", self.app / "ops" / "environment.py", "--with", ""], check=True)
+        say("installed requirements.lock")
+        environment = self.app / ".venv" / "bin" / "python"
+        subprocess.run([environment, "-m", "ops.sbom", "--with", "", "--output", "sbom.json"], cwd=self.app, check=True)
+        packages = len(json.loads((self.app / "sbom.json").read_text())["components"])
+        say(f"wrote sbom.json, {packages} packages; {megabytes(self.app / '.venv'):.0f} MB of packages")
         if os.geteuid() == 0:
             for directory in (self.data, self.files):
                 shutil.chown(directory, IMAGE_USER, IMAGE_USER)
@@ -193,7 +202,6 @@ def main() -> int:
                 variables[f"{name}_FILE"] = str(path)
         image = Image(home, variables)
         image.build()
-        say("installed requirements.lock")
         as_owner = {"DATABASE_URL_FILE": str(home / "owner_url"), "AGENTHOST_RUNTIME_ROLE": "agenthost_run"}
         if image.start("migrate", **as_owner).wait(120):
             raise SystemExit("try_container: migrate failed")

@@ -32,11 +32,11 @@ class Unit:
     @property
     def credentials(self) -> dict[str, str]:
         """Name to the file that it is read from."""
-        return dict(each.split(":", 1) for each in self.all("LoadCredential"))  # type: ignore[misc]
+        return dict(each.split(":", 1) for each in self.all("LoadCredential"))
 
     @property
     def environment(self) -> dict[str, str]:
-        return dict(pair.split("=", 1) for line in self.all("Environment") for pair in shlex.split(line))  # type: ignore[misc]
+        return dict(pair.split("=", 1) for line in self.all("Environment") for pair in shlex.split(line))
 
     @property
     def command(self) -> list[str]:

@@ -89,8 +89,8 @@ def run(
         for entry in sorted(folder.iterdir()):
             if str(Path(place, entry.name)) not in {*mounts, app}:
                 options += ["--ro-bind-try", str(entry), f"{place}/{entry.name}"]
-    for place, path in mounts.items():
-        options += ["--bind" if place in writable else "--ro-bind", str(path), place]
+    for place, source in mounts.items():
+        options += ["--bind" if place in writable else "--ro-bind", str(source), place]
     options += ["--proc", "/proc", "--dev", "/dev", "--remount-ro", "/", "--chdir", app, "--clearenv"]
     for name, value in {"PATH": "/usr/local/bin:/usr/bin:/bin", **environment}.items():
         options += ["--setenv", name, value]
