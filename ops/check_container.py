@@ -151,7 +151,7 @@ def compose_faults(text: str) -> list[str]:
                     faults.append(f"{name}: {variable} names a file that is not a secret of this service")
                 if "://" in str(value):
                     faults.append(f"{name}: {variable} is in the file; an address with a password belongs in a secret")
-    faults += role_faults(services)
+    faults += role_faults(services) + proxy_faults(services)
     faults += [f"{name}: {fault}" for name, service in services.items() for fault in files_faults(name, service)]
     if "requirepass" not in str(services.get("redis", {}).get("command")):
         faults.append("redis: it has no password")
@@ -202,7 +202,28 @@ def seccomp_profile(option: str) -> dict[str, Any] | None:
 
 
 def is_local(port: str) -> bool:
-    return port.startswith("127.0.0.1:")
+    """Whether the port is published on this machine only, unless a variable says otherwise."""
+    return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", port).startswith("127.0.0.1:")
+
+
+def proxy_faults(services: dict[str, dict[str, Any]]) -> list[str]:
+    """The proxy alone has a port, and sends requests to every web, with the configuration that is shipped for nginx."""
+    proxy = services.get("proxy", {})
+    faults = [f"{name}: it has a port; clients come through the proxy" for name, one in services.items() if one.get("ports")]
+    faults = [fault for fault in faults if not fault.startswith("proxy:")]
+    mounted = {one.partition(":")[0] for one in proxy.get("volumes", [])}
+    faults += [
+        f"proxy: it does not mount {one}" for one in ("./compose-proxy.sh", "./nginx/agenthost.conf") if one not in mounted
+    ]
+    if not (proxy.get("read_only") and proxy.get("cap_drop") == ["ALL"]):
+        faults.append("proxy: its root must be read-only (read_only) and without capabilities (cap_drop: ALL)")
+    script = re.search(r"WEBS=\$\{WEBS:-(.*)\}", (ROOT / "ops" / "compose-proxy.sh").read_text())
+    webs = {f"{name}:8000" for name, one in services.items() if one.get("command") == ["web"]}
+    if script is None or set(script[1].split()) != webs:
+        faults.append(f"proxy: compose-proxy.sh does not send requests to {', '.join(sorted(webs))}")
+    if missing := {web.partition(":")[0] for web in webs} - proxy.get("depends_on", {}).keys():
+        faults.append(f"proxy: it does not wait for {', '.join(sorted(missing))}, whose addresses it needs")
+    return faults
 
 
 def role_faults(services: dict[str, dict[str, Any]]) -> list[str]:

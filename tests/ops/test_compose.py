@@ -12,6 +12,8 @@ import psycopg
 import pytest
 import redis
 import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 
 from ops import services
 from tests.paths import ROOT
@@ -41,6 +43,11 @@ def test_every_secret_that_the_compose_file_names_is_made_once(secrets: Path) ->
     assert {Path(one["file"]).name for one in named.values()} == made.keys() - {"env"}
     passwords = [made[name] for name in made if name.endswith("_password")]
     assert len(set(passwords)) == 4
+    certificate = x509.load_pem_x509_certificate(made["tls_certificate"].encode())
+    key = serialization.load_pem_private_key(made["tls_key"].encode(), None)
+    assert certificate.public_key() == key.public_key()
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["localhost"]
     assert "AGENTHOST_ALLOWED_HOSTS=" in made["env"]
     subprocess.run([secrets.parent.parent / "ops" / "compose-secrets"], check=True, capture_output=True)
     assert {path.name: path.read_text() for path in secrets.iterdir()} == made
