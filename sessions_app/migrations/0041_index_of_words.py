@@ -2,9 +2,11 @@
 
 from typing import Any
 
-from django.db import migrations
+from django.db import migrations, transaction
 
-_POSTGRES = ["create index search_text_words on sessions_app_searchtext using gin (words)"]
+from sessions_app.migrations._concurrent import build
+
+_POSTGRES = "create index concurrently search_text_words on sessions_app_searchtext using gin (words)"
 _SQLITE = [
     "create virtual table searchtext_words using fts5(words, content='sessions_app_searchtext', content_rowid='id',"
     " tokenize='unicode61 remove_diacritics 0')",
@@ -16,8 +18,12 @@ _SQLITE = [
 
 
 def forwards(apps: Any, schema_editor: Any) -> None:
-    for statement in _POSTGRES if schema_editor.connection.vendor == "postgresql" else _SQLITE:
-        schema_editor.execute(statement)
+    if schema_editor.connection.vendor == "postgresql":
+        build(schema_editor.connection, "search_text_words", _POSTGRES)
+        return
+    with transaction.atomic(using=schema_editor.connection.alias):
+        for statement in _SQLITE:
+            schema_editor.execute(statement)
 
 
 def backwards(apps: Any, schema_editor: Any) -> None:
@@ -29,6 +35,9 @@ def backwards(apps: Any, schema_editor: Any) -> None:
 
 
 class Migration(migrations.Migration):
+    # Housekeeping fills the table from 0040 on.
+    atomic = False
+
     dependencies = [("sessions_app", "0040_search")]
 
-    operations = [migrations.RunPython(forwards, backwards)]
+    operations = [migrations.RunPython(forwards, backwards, atomic=False)]

@@ -3,30 +3,34 @@
 import django.db.models.deletion
 from django.db import migrations, models
 
+from sessions_app.migrations._concurrent import AddFieldConcurrently
+
 
 class Migration(migrations.Migration):
+    # The turns that exist are checked while others write, and messages and turns are not locked together.
+    atomic = False
 
     dependencies = [
         ('sessions_app', '0051_new_families_from'),
     ]
 
     operations = [
-        migrations.AddField(
+        AddFieldConcurrently(
             model_name='message',
             name='superseded_at',
             field=models.DateTimeField(help_text='Left unfinished by an attempt that failed; models get it no more since its turn was reopened.', null=True),
         ),
-        migrations.AddField(
+        AddFieldConcurrently(
             model_name='turn',
             name='attempt',
             field=models.PositiveSmallIntegerField(db_default=1, default=1, help_text='One more each time that it was reopened; the failed ones have rows of their own.'),
         ),
-        migrations.AddField(
+        AddFieldConcurrently(
             model_name='turn',
             name='chat_modified',
             field=models.TextField(help_text='The time that the chat showed when it was last reopened. Empty: cut, and an older turn was reopened since.', null=True),
         ),
-        migrations.AddField(
+        AddFieldConcurrently(
             model_name='turn',
             name='resumable',
             field=models.BooleanField(db_default=False, default=False, help_text='It failed, and could go on from its last finished step.'),
