@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from django.http import HttpRequest, HttpResponse
+from django.template.loader import render_to_string
 
 from agenthost.guard import rendered
 from sessions_app.aap.problems import FAILED, NOTHING_HERE, Problem, problem_of
@@ -30,6 +31,27 @@ def server_error(request: HttpRequest) -> HttpResponse:
     return _respond(request, known or FAILED)
 
 
+_OF_PEOPLE = ("/admin/", "/console/", "/accounts/")
+_HEADINGS = {403: "This is not allowed", 404: "Nothing is here", 503: "The server cannot answer now"}
+_ADVICE = {403: "Your account has no right to it. A superuser of this server gives rights to staff."}
+
+
 def _respond(request: HttpRequest, problem: Problem) -> HttpResponse:
+    if request.path_info.startswith(_OF_PEOPLE) and "text/html" in request.headers.get("Accept", ""):
+        return _page(request, problem)
     content_type, content = rendered(problem, request.path_info, request.META.get("agenthost.request_id", ""))
     return HttpResponse(content, status=problem.status, content_type=content_type, headers=dict(problem.headers))
+
+
+def _page(request: HttpRequest, problem: Problem) -> HttpResponse:
+    """For people. It needs no database."""
+    status = problem.status
+    context = {
+        "heading": _HEADINGS.get(status, "This did not work"),
+        "text": problem.detail,
+        "advice": _ADVICE.get(status, ""),
+        "again": request.get_full_path() if status >= 500 and request.method == "GET" else "",
+        "request_id": request.META.get("agenthost.request_id", "") if status >= 500 else "",
+    }
+    page = render_to_string("agenthost/people/fault.html", context)
+    return HttpResponse(page, status=status, headers=dict(problem.headers))

@@ -52,7 +52,8 @@ class Overview:
     attention: Attention
     tenants: Sequence[BusyRow]
     agents: Sequence[BusyRow]
-    sampled: bool
+    unsampled: bool
+    """Whether the account would see samples of the server, and there are none."""
     sinks: Sequence[Standing]
 
 
@@ -81,7 +82,7 @@ def overview(request: HttpRequest) -> Overview | None:
         attention=attention,
         tenants=[BusyRow(slugs.get(int(row.name), f"#{row.name}"), row.turns, row.errors) for row in busy],
         agents=[BusyRow(str(row.name), row.turns, row.errors) for row in figures.busiest(of, "agent", _BUSIEST, tenants)],
-        sampled=series.sampled,
+        unsampled=tenants is None and not series.sampled,
         sinks=sinks,
     )
 

@@ -66,7 +66,7 @@ def kept(tenant: Tenant) -> list[tuple[str, str, str]]:
         ("Other events of sessions", _seconds(settings.AGENTHOST_EVENT_RETENTION_SECONDS), "streams"),
         ("Use and cost by day", _seconds(settings.AGENTHOST_USAGE_RETENTION_SECONDS), "the page Use"),
         ("Turns and times over time", _days(figures.HOURS_KEPT.days), "the page Use"),
-        ("The audit", "until the operator of this server prunes it", "GET /api/audit"),
+        ("The audit", "until the operator of this server prunes it", "the page Audit, for owners"),
         ("Backups", "as the operator of this server decides", "–"),
     ]
 

@@ -27,6 +27,7 @@ SECTIONS = (
     Section("keys", "Keys", Right.SEE_KEYS),
     Section("webhooks", "Webhooks", Right.SEE_WEBHOOKS),
     Section("members", "Members", Right.SEE_MEMBERS),
+    Section("audit", "Audit", Right.SEE_AUDIT),
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from sessions_app.console import exports, keys, members, playground, sessions, start, use, webhooks
+from sessions_app.console import audit, exports, keys, members, playground, sessions, start, use, webhooks
 
 app_name = "console"
 
@@ -37,6 +37,8 @@ urlpatterns = [
     path("<slug:slug>/members/", members.tenant, name="members"),
     path("<slug:slug>/playground/", playground.page, name="playground"),
     path("<slug:slug>/playground/token/", playground.token, name="playground_token"),
+    path("<slug:slug>/audit/", audit.index, name="audit"),
+    path("<slug:slug>/audit/file/", audit.download, name="audit_file"),
     path("<slug:slug>/invite/", members.invite, name="invite"),
     path("<slug:slug>/invitations/<int:invitation_id>/withdraw/", members.withdraw, name="withdraw"),
     path("<slug:slug>/members/<int:member_id>/", members.change, name="member"),

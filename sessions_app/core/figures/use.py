@@ -14,7 +14,7 @@ from django.db import transaction
 from django.db.models import F, Sum
 
 from sessions_app.core.figures import marks
-from sessions_app.models import HOUR, MINUTE, ModelUse, UseCounted, UseFigures
+from sessions_app.models import HOUR, MINUTE, ModelUse, Tenant, UseCounted, UseFigures
 
 _MARK = "use"
 MOST_A_DAY = 1000
@@ -35,8 +35,8 @@ def count(now: datetime) -> None:
         # A call that began before midnight may be counted for its day afterwards.
         for each in (day - timedelta(days=1), day):
             _compare(each, added)
-        if not is_first:
-            # What an installation used before its first round belongs to no minute.
+        # What an older installation used before its first round belongs to no minute; a new one is in its first hour.
+        if not is_first or not Tenant.objects.filter(created_at__lt=now - timedelta(hours=1)).exists():
             _store(marks.start_of(now, MINUTE), added, MINUTE)
             _store(marks.start_of(now, HOUR), added, HOUR)
         UseCounted.objects.filter(day__lt=day - timedelta(days=1)).delete()

@@ -171,9 +171,12 @@ def _signed(
     return row
 
 
-def newest(tenant: Tenant, most: int) -> list[AuditRecord]:
-    """The tenant's newest records."""
-    return list(AuditRecord.objects.filter(tenant_id=tenant.pk).order_by("-id")[:most])
+def newest(tenant: Tenant, most: int, *, before: int | None = None) -> list[AuditRecord]:
+    """The tenant's newest records. ``before``: only those that are older than this one."""
+    rows = AuditRecord.objects.filter(tenant_id=tenant.pk)
+    if before is not None:
+        rows = rows.filter(pk__lt=before)
+    return list(rows.order_by("-id")[:most])
 
 
 def values_of(row: AuditRecord) -> list[str | int | None]:

@@ -176,6 +176,7 @@ def used(tenant: Tenant, at: datetime, tokens: int, cost: int | None = None, **g
 
 def test_tokens_and_cost_are_counted_in_the_minute_in_which_they_were_used(acme: Tenant) -> None:
     at = datetime(2026, 3, 1, 10, 0, 30, tzinfo=UTC)
+    Tenant.objects.update(created_at=at - timedelta(days=1))
     used(acme, at, 1000)
     use.count(at)
     assert not UseFigures.objects.exists(), "what was used before the first round belongs to no minute"
@@ -188,6 +189,14 @@ def test_tokens_and_cost_are_counted_in_the_minute_in_which_they_were_used(acme:
     minutes = UseFigures.objects.filter(width=MINUTE, tenant_id=acme.pk).order_by("at")
     assert [(row.input_tokens, row.calls, row.cost_nano) for row in minutes] == [(30, 2, 12), (100, 1, 1)]
     assert UseFigures.objects.get(width=HOUR, tenant_id=0).input_tokens == 130
+
+
+def test_the_first_use_of_a_new_installation_is_counted_at_once(acme: Tenant) -> None:
+    now = live_workers.database_clock()
+    Tenant.objects.update(created_at=now)
+    used(acme, now, 10)
+    use.count(now)
+    assert UseFigures.objects.get(width=MINUTE, tenant_id=acme.pk).input_tokens == 10
 
 
 def test_the_first_use_of_a_day_and_late_use_of_the_day_before_are_counted(acme: Tenant) -> None:

@@ -192,3 +192,17 @@ def test_options_that_are_typed_while_a_message_is_under_way_stay_if_it_is_refus
     person.sees("Now.")
     assert model.wait_request(again).headers["authorization"] == "Bearer sk-typed-meanwhile"
     assert person.page.run(values) == ["brief", ""]
+
+
+def test_the_end_of_a_conversation_stays_in_view_when_the_second_pane_opens(person: Person, model: ModelServer) -> None:
+    person.page.call("Emulation.setDeviceMetricsOverride", width=1280, height=700, deviceScaleFactor=1, mobile=False)
+    person.open()
+    person.say(model.script([steps.text("A sentence that takes more lines in a narrow pane. " * 40)]))
+    person.sees("The agent has finished.", "#status")
+    shown = "document.querySelector('#entries')"
+    end = f"{shown}.scrollHeight - {shown}.scrollTop - {shown}.clientHeight < 5"
+    person.page.wait_for(end)
+    before = person.page.run(f"{shown}.scrollHeight")
+    person.click("#watching")
+    person.page.wait_for(f"{shown}.scrollHeight > {before}")
+    person.page.wait_for(end)

@@ -90,7 +90,9 @@ def test_the_first_page_shows_whether_the_audit_reaches_other_systems(eve: Clien
     staff.tenants.set([acme])
     limited = Client()
     limited.force_login(staff.user)
-    assert "The audit in other systems" not in first_page(limited)
+    page = first_page(limited)
+    assert "The audit in other systems" not in page
+    assert "There are no samples" not in page, "the server's samples are not for staff who are limited to tenants"
 
 
 def test_what_waits_for_somebody_is_listed_with_links(eve: Client, acme: Tenant) -> None:

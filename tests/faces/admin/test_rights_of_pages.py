@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.contrib.contenttypes.models import ContentType
+from django.db import OperationalError
 from django.test import Client
 from django.urls import reverse
 
@@ -221,3 +222,29 @@ def test_the_redirect_to_a_rows_own_page_tells_no_row_from_a_missing_one(
     for role in ROLES:
         status, to = seen(accounts[role].get(reverse("admin:app_list", args=("sessions_app",))))
         assert (status, to) == ((302, "/admin/login/") if role in ("member", "nobody") else (200, "")), role
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_refused_page_is_a_page_for_people_and_a_text_for_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    auditor = User.objects.create_user("auditor", is_staff=True)
+    Staff.objects.create(user=auditor, role=StaffRole.AUDITOR)
+    client = Client(raise_request_exception=False)
+    client.force_login(auditor)
+    browser = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    page = client.get("/admin/auth/user/", headers=browser)
+    assert page.status_code == 403
+    assert "Your account has no right to it." in page.content.decode()
+    assert "default-src 'none'" in page["Content-Security-Policy"]
+    assert client.get("/admin/auth/user/", headers={"Accept": "*/*"}).content == b"This is not allowed.\n"
+    assert "Nothing is here" in client.get("/admin/nowhere/", headers=browser).content.decode()
+
+    def fail(*args: object, **more: object) -> None:
+        raise OperationalError("connection to 10.1.2.3 failed")
+
+    monkeypatch.setattr("sessions_app.admin.overview.overview", fail)
+    monkeypatch.setattr("django.db.backends.utils.CursorWrapper.execute", fail)
+    down = client.get("/admin/?range=week", headers=browser)
+    assert (down.status_code, down["Retry-After"].isdigit()) == (503, True)
+    text = down.content.decode()
+    assert 'href="/admin/?range=week">Try again</a>' in text
+    assert "10.1.2.3" not in text

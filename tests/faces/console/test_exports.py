@@ -52,6 +52,7 @@ def test_the_page_says_what_is_kept_for_how_long(acme: Tenant, as_role: As, sett
     settings.AGENTHOST_WORKSPACE_DAYS = 1
     owner = as_role(Role.OWNER)
     page = text(owner.get(ADDRESS))
+    assert '<label class="choice" for="id_pages"><input type="checkbox"' in page
     for kept in ("<td>until you delete them</td>", "<td>6 hours</td>", "<td>40 days</td>", "1 day after the last session"):
         assert kept in page
     Tenant.objects.filter(pk=acme.pk).update(session_retention_days=90)

@@ -113,6 +113,8 @@ RULES: dict[tuple[str, str], Rule] = {
     ("use", "get"): Rule(Right.SEE_USE),
     ("use_file", "get"): Rule(Right.SEE_USE),
     ("members", "get"): Rule(Right.SEE_MEMBERS),
+    ("audit", "get"): Rule(Right.SEE_AUDIT),
+    ("audit_file", "post"): Rule(Right.EXPORT_AUDIT),
     ("invite", "post"): Rule(Right.MANAGE_MEMBERS, fields={"role": "reader"}),
     ("withdraw", "post"): Rule(Right.MANAGE_MEMBERS, 302, _invitation),
     ("member", "post"): Rule(Right.MANAGE_MEMBERS, 302, _member, {"role": "developer"}),

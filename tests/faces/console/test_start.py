@@ -67,6 +67,7 @@ def test_what_waits_for_somebody_is_of_this_tenant_only(acme: Tenant, as_role: A
     page = text(as_role(Role.OWNER).get("/console/acme/"))
     mine, theirs = Session.objects.get(tenant=acme), Session.objects.get(tenant=other)
     assert mine.public_id in page
+    assert f'href="/console/acme/playground/#{mine.public_id}">Answer in the playground</a>' in page
     assert "a title of acme" in page
     assert "app of acme" in page
     assert "0 of 0 concurrent turns are used (100 %)" in page

@@ -16,10 +16,14 @@ export class ConversationView {
   constructor(root, asks) {
     this.#root = root;
     this.#asks = asks;
+    // The second pane makes the conversation narrower and so longer: its end stays in view.
+    let atEnd = true;
+    root.addEventListener("scroll", () => (atEnd = this.#isAtEnd()));
+    new ResizeObserver(() => atEnd && this.#toEnd()).observe(root);
   }
 
   show(conversation) {
-    const atEnd = this.#root.scrollHeight - this.#root.scrollTop - this.#root.clientHeight < 60;
+    const atEnd = this.#isAtEnd();
     const pending = new Set(conversation.pending);
     const kept = new Map();
     if (!conversation.entries.length) this.#calls.clear();
@@ -36,7 +40,15 @@ export class ConversationView {
     if (isOurs || focused === document.body) this.#refocus(isOurs ? focused : this.#unfocused);
     else this.#unfocused = null;
     this.#root.setAttribute("aria-busy", String(conversation.running));
-    if (atEnd) this.#root.scrollTop = this.#root.scrollHeight;
+    if (atEnd) this.#toEnd();
+  }
+
+  #isAtEnd() {
+    return this.#root.scrollHeight - this.#root.scrollTop - this.#root.clientHeight < 60;
+  }
+
+  #toEnd() {
+    this.#root.scrollTop = this.#root.scrollHeight;
   }
 
   // Give the focus back to an element that was moved, or that is shown again.
