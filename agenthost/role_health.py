@@ -1,7 +1,8 @@
 """Whether the terminal service of this machine can run terminals, for a container's health check.
 
 The service writes what it knows into a file after each renewal of its lease; the check reads it. It is run as a program by
-`ops/entrypoint healthy terminals`, and imports only the standard library, because it runs every few seconds.
+`ops/entrypoint healthy terminals` or `agenthost healthy terminals`, and imports only the standard library, because it runs
+every few seconds.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 log = logging.getLogger(__name__)
@@ -42,15 +44,18 @@ def fault_of(directory: Path, now: float) -> str:
     return fault and f"no terminals: {fault}"
 
 
-def main() -> int:
-    if sys.argv[1:] != ["terminals"]:
-        sys.stderr.write("ops/entrypoint healthy: the role is terminals; a web answers /readyz, other roles have no check\n")
+def main(arguments: Sequence[str], default: Path | None) -> int:
+    """``default`` is the data directory without AGENTHOST_VAR_DIR."""
+    if list(arguments) != ["terminals"]:
+        sys.stderr.write("healthy: the role is terminals; a web answers /readyz, other roles have no check\n")
         return 2
     given = os.environ.get("AGENTHOST_VAR_DIR")
-    fault = fault_of(Path(given) if given else Path(__file__).resolve().parent.parent / "var", time.time())
+    directory = Path(given) if given else default
+    fault = fault_of(directory, time.time()) if directory is not None else "AGENTHOST_VAR_DIR is not set"
     sys.stdout.write(f"{fault or 'healthy'}\n")
     return 1 if fault else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # Of a checkout; nothing of the server is imported here.
+    sys.exit(main(sys.argv[1:], Path(__file__).resolve().parent.parent / "var"))

@@ -9,16 +9,17 @@ from urllib.parse import unquote, urlsplit
 from django.core.exceptions import ImproperlyConfigured
 
 from agenthost import env, local_secrets
-from agents_app import extras
+from agents_app import extras, installation
 from agents_app.outbound.policy import Allowance, Policy, port_number
 from agents_app.providers import KEY_VARIABLES
 from sessions_app.core.base import syslog
 
-BASE_DIR = Path(__file__).resolve().parent.parent
-
 # Role and mode --------------------------------------------------------------------------
 AGENTHOST_ROLE = env.role()
-AGENTHOST_VAR_DIR: Path = env.path("AGENTHOST_VAR_DIR") or BASE_DIR / "var"
+_data_directory = env.path("AGENTHOST_VAR_DIR", installation.data_directory())
+if _data_directory is None:
+    raise ImproperlyConfigured("AGENTHOST_VAR_DIR: must be set, because this user has no home directory.")
+AGENTHOST_VAR_DIR: Path = _data_directory
 AGENTHOST_REDIS_URL = env.url("REDIS_URL", ("redis", "rediss"))
 _database = env.database("DATABASE_URL")
 _clustered = AGENTHOST_REDIS_URL is not None or (_database is not None and _database.vendor == "postgresql")
@@ -272,7 +273,9 @@ if _database is not None and _database.vendor == "postgresql":
     DATABASES = {"default": _postgres(_database)}
 else:
     local_secrets.restrict_directory(AGENTHOST_VAR_DIR)
-    _sqlite_file = BASE_DIR / _database.name if _database else AGENTHOST_VAR_DIR / "agenthost.sqlite3"
+    # A relative path of DATABASE_URL begins at the checkout, or at the data directory of a package.
+    _sqlite_home = installation.ROOT if installation.IS_CHECKOUT else AGENTHOST_VAR_DIR
+    _sqlite_file = _sqlite_home / _database.name if _database else AGENTHOST_VAR_DIR / "agenthost.sqlite3"
     local_secrets.restrict_database(_sqlite_file)
     DATABASES = {"default": _sqlite(_sqlite_file)}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

@@ -6,6 +6,8 @@ import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from agents_app import installation
+
 
 @dataclass(frozen=True, slots=True)
 class Extra:
@@ -55,12 +57,12 @@ def bringing(module: str) -> str | None:
 def command(name: str) -> str:
     """How to install an extra, in the words of an error. A new image gets those that are installed here as well."""
     together = sorted({name, *(extra.name for extra in _EXTRAS if is_installed(extra))})
-    return f"run ops/bootstrap --with {name}, or build the image with --build-arg EXTRAS={','.join(together)}"
+    return f"{installation.install_extra(name)}, or build the image with --build-arg EXTRAS={','.join(together)}"
 
 
 def how_to_get(module: str) -> str:
     """What to do about a module of no extra that an operator's own code imports, in the words of an error."""
     return (
         f"it needs the module {module}, which is not installed: install the package that has it with"
-        " .venv/bin/python -m pip install, or in an image of your own (docs/packages.md)"
+        f" {'.venv/bin/python -m ' if installation.IS_CHECKOUT else ''}pip install, or in an image of your own (docs/packages.md)"
     )

@@ -7,15 +7,14 @@ from collections.abc import Iterator
 from django.conf import settings
 
 from agenthost.doctor.findings import Finding, fail, ok, warning
-from agents_app import agent_report, model_check, providers, registry
+from agents_app import agent_report, installation, model_check, providers, registry
 from agents_app.errors import AgentError, AgentsFileError
 from agents_app.mcp import doctor as mcp_doctor
 from agents_app.mcp import programs
 from agents_app.spec import AgentSpec
-from sessions_app.core.base import command_hint
 
 _MOST_NAMES = 10
-_CORRECT = f"Correct the file or install the missing extra, then run: {command_hint.manage('check_agents FILE')}"
+_CORRECT = f"Correct the file or install the missing extra, then run: {installation.manage('check_agents FILE')}"
 
 
 def check(*, connect: bool) -> Iterator[Finding]:

@@ -15,6 +15,7 @@ from django.db import connection
 
 from agenthost import database_diagnosis
 from agenthost.doctor.findings import Finding, fail, ok, warning
+from agents_app import installation
 from sessions_app.core.records import database_checks
 from sessions_app.models import AuditRecord, Turn
 
@@ -69,7 +70,7 @@ def check_privileges(conn: psycopg.Connection[tuple[Any, ...]], role: str) -> It
             fix = f'As the owner of the database: GRANT CREATE ON SCHEMA public TO "{role}"'
             yield fail(NAME, f"The role {role} cannot create tables.", fix)
     elif not _row(conn, _READS_AND_WRITES, table)[0]:
-        fix = "Run ops/entrypoint migrate as the role that owns the tables, or grant the privileges (docs/operating.md)."
+        fix = f"Run {installation.role('migrate')} as the role that owns the tables, or grant the privileges (docs/operating.md)."
         yield fail(NAME, f"The role {role} cannot read and write {table}.", fix)
     elif _row(conn, "select has_table_privilege(%s, 'DELETE')", AuditRecord._meta.db_table)[0]:
         fix = "Run the server with a second role (docs/operating.md, Two roles of Postgres)."
@@ -116,7 +117,7 @@ def check_sqlite(path: Path) -> Iterator[Finding]:
     version = ".".join(map(str, sqlite3.sqlite_version_info))
     size = path.stat().st_size if path.exists() else 0
     if not size:
-        yield warning(NAME, f"{path} is empty.", "Start the server, or run: ops/entrypoint migrate")
+        yield warning(NAME, f"{path} is empty.", f"Start the server, or run: {installation.role('migrate')}")
         return
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         yield fail(NAME, f"SQLite {version} is too old.", "Use a Python build with SQLite 3.37 or newer.")

@@ -9,6 +9,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from agenthost.doctor.findings import Finding, fail, ok, warning
+from agents_app import installation
 from sessions_app.core.records import database_checks, live_workers
 from sessions_app.core.tenancy import audit_sinks
 from sessions_app.core.terminals import availability
@@ -40,8 +41,8 @@ def check_terminals() -> Iterator[Finding]:
     if not settings.AGENTHOST_TERMINALS or database_checks.schema_fault() is not None:
         return
     if reason := availability.reason():
-        server = "embedded" if settings.AGENTHOST_MODE == "embedded" else "terminals"
-        yield warning("terminals", f"Clients cannot create terminals: {reason}.", f"Its log says more: ops/entrypoint {server}")
+        server = installation.role("embedded" if settings.AGENTHOST_MODE == "embedded" else "terminals")
+        yield warning("terminals", f"Clients cannot create terminals: {reason}.", f"Its log says more: {server}")
     else:
         yield ok("terminals", "a terminal service is running")
 
@@ -64,7 +65,7 @@ def check_workers() -> Finding:
     if alive:
         waiting = f"; {stuck} turns have waited for more than {live_workers.STUCK_AFTER_SECONDS} s" if stuck else ""
         return ok("workers", f"{alive} alive{waiting}")
-    command = "ops/entrypoint embedded" if settings.AGENTHOST_MODE == "embedded" else "ops/entrypoint worker"
+    command = installation.role("embedded" if settings.AGENTHOST_MODE == "embedded" else "worker")
     detail = f"No worker is alive; {stuck} turns wait." if stuck else "No worker is alive."
     return (fail if settings.AGENTHOST_MODE == "production" else warning)("workers", detail, f"Start one: {command}")
 

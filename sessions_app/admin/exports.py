@@ -6,6 +6,7 @@ from typing import Any
 
 from django import forms
 
+from agents_app import installation
 from sessions_app.admin import reasons
 from sessions_app.core.base.errors import DomainError
 from sessions_app.core.sessions.export_files import Wish
@@ -21,8 +22,8 @@ SESSION_TEXT = (
 TENANT_TEXT = (
     "A zip archive with a JSON Lines file for each session, an index at its end, and pages to read if you like. A session is "
     "as it was when its turn came. Secret options are masked. An archive that was cut off cannot be opened: for very large "
-    "tenants choose some days at a time, or use manage.py export_tenant, which continues after an interruption. The export is "
-    "recorded in the audit."
+    f"tenants choose some days at a time, or use {installation.manage('export_tenant')}, which continues after an "
+    "interruption. The export is recorded in the audit."
 )
 GONE = (
     "An export has what is stored now: deleted sessions are not in it. Audit records and the counts of model use have exports "

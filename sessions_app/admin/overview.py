@@ -8,6 +8,7 @@ from typing import Literal, cast, get_args
 
 from django.http import HttpRequest
 
+from agents_app import installation
 from sessions_app.accounts.people import account
 from sessions_app.core import figures
 from sessions_app.core.figures import Attention, Point, Range, Series, histograms
@@ -96,7 +97,8 @@ def verdict(series: Series, attention: Attention, sinks: Sequence[Standing] = ()
         return Verdict(
             "bad",
             "No worker is alive: turns are accepted and wait.",
-            "Start a worker (ops/entrypoint worker), and look at its log; manage.py doctor finds other reasons.",
+            f"Start a worker ({installation.role('worker')}), and look at its log; "
+            f"{installation.manage('doctor')} finds other reasons.",
         )
     newest = next((point for point in reversed(series.points) if point.samples), None)
     if newest is not None and newest.mean("redis") == 0:

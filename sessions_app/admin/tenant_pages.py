@@ -11,6 +11,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.urls import path, reverse
 
+from agents_app import installation
 from sessions_app.accounts.people import account, actor, address
 from sessions_app.admin import exports
 from sessions_app.admin.pages import OperatorAdmin
@@ -32,7 +33,7 @@ _DELETION = (
     "their messages, files, terminals, keys, webhooks, members and counts of use. This cannot be stopped or undone."
 )
 KEPT = (
-    "Kept: the records of the audit until you prune them (manage.py prune_audit)",
+    f"Kept: the records of the audit until you prune them ({installation.manage('prune_audit')})",
     "Kept: a signed certificate of what was deleted",
     "Not reached: your backups, until they expire, and logs and exports that were taken away",
 )

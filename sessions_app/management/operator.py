@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from sessions_app.core.base import command_hint
+from agents_app import installation
 from sessions_app.core.base.errors import InvalidInput
 from sessions_app.core.tenancy import audit
 from sessions_app.models import ApiKey, Tenant
@@ -26,7 +26,7 @@ class OperatorCommand(BaseCommand):
         parser = super().create_parser(prog_name, subcommand, **kwargs)
         parser.formatter_class = argparse.RawDescriptionHelpFormatter
         if self.examples:
-            lines = "\n".join(f"  {command_hint.manage(line)}" for line in self.examples.strip().splitlines())
+            lines = "\n".join(f"  {installation.manage(line)}" for line in self.examples.strip().splitlines())
             parser.epilog = f"examples:\n{lines}"
         return parser
 
@@ -42,7 +42,7 @@ class OperatorCommand(BaseCommand):
     def tenant(self, slug: str) -> Tenant:
         found = Tenant.objects.filter(slug=slug).first()
         if found is None:
-            raise CommandError(f"There is no tenant {slug!r}. Create it with: {command_hint.manage(f'create_tenant {slug}')}")
+            raise CommandError(f"There is no tenant {slug!r}. Create it with: {installation.manage(f'create_tenant {slug}')}")
         return found
 
     def key(self, reference: str) -> ApiKey:
@@ -54,7 +54,7 @@ class OperatorCommand(BaseCommand):
             keys = keys.filter(prefix=reference[:11])
         found = list(keys[:2])
         if not found:
-            listing = command_hint.manage("list_keys --all")
+            listing = installation.manage("list_keys --all")
             raise CommandError(f"There is no key {reference[:11]!r}. List the keys with: {listing}")
         if len(found) > 1:
             raise CommandError(f"Several keys start with {reference[:11]!r}; use the number of one from list_keys.")

@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from agenthost.chat import command
 from agenthost.chat.errors import KEY_REFUSED
-from sessions_app.core.base import command_hint
+from agents_app import installation
 from sessions_app.core.tenancy import keys
 from sessions_app.core.tenancy.keys import Issued
 from sessions_app.management.operator import OperatorCommand
@@ -61,7 +61,7 @@ chat demo --once 'What is 17 * 23?' --allow calculator
         try:
             code = command.run(
                 arguments,
-                program=command_hint.manage("chat"),
+                program=installation.manage("chat"),
                 default_url=os.environ.get(command.URL_VARIABLE) or local_url(),
                 key="" if issued is None else issued.raw,
             )
@@ -102,7 +102,7 @@ chat demo --once 'What is 17 * 23?' --allow calculator
         if len(tenants) == 1:
             return tenants[0]
         if not tenants:
-            raise CommandError(f"There is no active tenant. Create one: {command_hint.manage('create_tenant NAME')}")
+            raise CommandError(f"There is no active tenant. Create one: {installation.manage('create_tenant NAME')}")
         names = ", ".join(tenant.slug for tenant in tenants[:10]) + (", …" if len(tenants) > 10 else "")
         raise CommandError(f"There are several tenants. Choose one with --tenant ({names}), or set {command.KEY_VARIABLE}.")
 

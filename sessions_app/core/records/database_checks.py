@@ -20,7 +20,8 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.utils import timezone
 
-from sessions_app.core.base import command_hint, sealing
+from agents_app import installation
+from sessions_app.core.base import sealing
 from sessions_app.core.records import options
 from sessions_app.core.tenancy import audit, definitions
 from sessions_app.models import InstallationMark
@@ -75,7 +76,7 @@ def schema_fault() -> Fault | None:
     if missing:
         number = f"{len(missing)} migration{'' if len(missing) == 1 else 's'}"
         problem = f"The database lacks {number} of this release ({_some(missing)})."
-        return Fault("older", problem if applied else "The database was never migrated.", "Run: ops/entrypoint migrate")
+        return Fault("older", problem if applied else "The database was never migrated.", f"Run: {installation.role('migrate')}")
     return None
 
 
@@ -154,7 +155,7 @@ def key_faults() -> list[Fault]:
                 "secret_key",
                 "AGENTHOST_SECRET_KEY is not the one that this database was used with.",
                 "Set the previous one (embedded: the file secret_key in AGENTHOST_VAR_DIR)."
-                f" To change it on purpose, run: {command_hint.manage('accept_keys --secret-key')}",
+                f" To change it on purpose, run: {installation.manage('accept_keys --secret-key')}",
             )
         )
     return found
@@ -208,7 +209,7 @@ def _ring_fault(mark: str | None) -> Fault:
         "AGENTHOST_KEY_RING cannot decrypt the secrets in this database.",
         f"The ring has the keys {', '.join(sealing.key_ids())}.{sealed_with} Restore the previous keys (embedded: the file"
         " key_ring in AGENTHOST_VAR_DIR) and put a new key in front of them. If they are lost, run:"
-        f" {command_hint.manage('accept_keys --key-ring')}; secrets that were sealed with them stay unreadable.",
+        f" {installation.manage('accept_keys --key-ring')}; secrets that were sealed with them stay unreadable.",
     )
 
 

@@ -20,6 +20,7 @@ from typing import Any
 from django.conf import settings
 from django.utils import timezone
 
+from agents_app import installation
 from agents_app.outbound import guard, posting
 from agents_app.outbound.request import FetchFailed
 from agents_app.outbound.target import AddressRefused
@@ -153,7 +154,7 @@ class Standing:
             return ""
         if self.failures:
             return f"Correct {self.setting} or the system behind it. Nothing is lost: it gets all records when it answers again."
-        return "No worker sends: start one (ops/entrypoint worker), and look at its log."
+        return f"No worker sends: start one ({installation.role('worker')}), and look at its log."
 
 
 def standings() -> list[Standing]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from django.conf import settings
 from django.db.models.functions import Now
 
+from agents_app import installation
 from sessions_app.core.base.errors import TerminalsUnavailable
 from sessions_app.models import TerminalService
 
 OFF = "terminals are off on this server (AGENTHOST_TERMINALS)"
-NO_SERVICE = "no terminal service is running (ops/entrypoint terminals)"
+NO_SERVICE = f"no terminal service is running ({installation.role('terminals')})"
 
 
 def are_on() -> bool:

@@ -18,7 +18,8 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from sessions_app.core.base import command_hint, database
+from agents_app import installation
+from sessions_app.core.base import database
 from sessions_app.core.base.errors import FilesAway
 from sessions_app.core.records.database_checks import Fault
 from sessions_app.core.tenancy import audit
@@ -91,7 +92,7 @@ def _fault(base: Path) -> Fault | None:
         return _bad(
             f"AGENTHOST_WORKSPACES_DIR cannot be used: {error.strerror}.", "Make it a directory that this user may change."
         )
-    on_purpose = f"To use it nevertheless, run: {command_hint.manage('accept_keys --workspaces')}"
+    on_purpose = f"To use it nevertheless, run: {installation.manage('accept_keys --workspaces')}"
     if found is None:
         return _bad(f"AGENTHOST_WORKSPACES_DIR has no file {FILE}: the volume of this database is not mounted.", on_purpose)
     if expected is None:

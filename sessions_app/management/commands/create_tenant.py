@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from sessions_app.core.base import command_hint
+from agents_app import installation
 from sessions_app.core.tenancy import tenants
 from sessions_app.management.operator import OperatorCommand
 
@@ -26,7 +26,7 @@ create_tenant acme --title "Acme Ltd."
         slug, title = options["slug"], options["title"]
         tenant, created = tenants.create(slug, title, actor=self.actor, address=self.address)
         if created:
-            self.explain(f"Created the tenant {slug}. Next: {command_hint.manage(f'create_key {slug} --name NAME')}")
+            self.explain(f"Created the tenant {slug}. Next: {installation.manage(f'create_key {slug} --name NAME')}")
         elif title and tenant.title != title:
             self.explain(f"The tenant {slug} exists already and keeps its title {tenant.title!r}; change it in the admin.")
         else:

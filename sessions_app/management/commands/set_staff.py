@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.core.management.base import CommandError, CommandParser
 from django.db import transaction
 
-from sessions_app.core.base import command_hint
+from agents_app import installation
 from sessions_app.management.operator import OperatorCommand, names
 from sessions_app.models import Staff, StaffRole
 
@@ -33,7 +33,7 @@ set_staff bob none
     def handle(self, *_args: Any, **options: Any) -> None:
         user = User.objects.filter(username=options["account"]).first()
         if user is None:
-            hint = command_hint.manage("createsuperuser")
+            hint = installation.manage("createsuperuser")
             raise CommandError(f"There is no account {options['account']!r}. The first one is made with: {hint}")
         if options["role"] == _NONE:
             for staff in Staff.objects.filter(user=user):

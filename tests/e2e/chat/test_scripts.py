@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from agenthost.chat import command
+from agents_app.installation import manage
 from ops.services import free_port
-from sessions_app.core.base.command_hint import manage
 from tests.e2e.chat.conftest import PROGRAM, Desk
 from tests.e2e.server import Server
 from tests.fakes import steps

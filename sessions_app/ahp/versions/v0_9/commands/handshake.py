@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import tomllib
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from django.conf import settings
-
+from agents_app import installation
 from sessions_app.ahp.version import PositionedResult
 from sessions_app.ahp.versions.v0_1.commands import handshake as v0_1
 from sessions_app.ahp.versions.v0_9 import errors, negotiation
@@ -23,17 +20,10 @@ _NEVER = -1
 """A position that is answered with snapshots."""
 
 
-@cache
-def _version() -> str:
-    """This server's release. Servers run from a checkout, which is not installed as a package."""
-    project = tomllib.loads((settings.BASE_DIR / "pyproject.toml").read_text())["project"]
-    return str(project["version"])
-
-
 async def initialize(connection: Connection, params: Any) -> PositionedResult:
     # The client comes back with a number behind the mark.
     await connection.in_database(handshakes.mark, connection.caller)
-    members: dict[str, Any] = {"serverInfo": {"name": "Agenthost", "version": _version()}}
+    members: dict[str, Any] = {"serverInfo": {"name": "Agenthost", "version": installation.version()}}
     if (directory := places.default_directory(connection.caller)) is not None:
         members["defaultDirectory"] = directory
     if negotiation.is_editor(params) and negotiation.takes_any_uri(params):

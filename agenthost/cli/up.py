@@ -1,4 +1,4 @@
-"""The part of ops/quickstart after ops/bootstrap: makes the database, a tenant, a key and an admin, then starts the server.
+"""``agenthost up``, and ops/quickstart in a checkout: makes a database, tenant, key and admin, then starts the server.
 
 It always runs the embedded server: a database or broker that the environment names is not touched. Each thing is made only
 if it is missing, so the next start completes one that was interrupted.
@@ -11,24 +11,32 @@ import errno
 import io
 import os
 import secrets
+import shlex
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-ROOT = Path(__file__).resolve().parent.parent
+from agents_app import installation
+
 TENANT, KEY_NAME, ADMIN = "local", "quickstart", "admin"
 ELSEWHERE = ("DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL")
 
 
 def say(text: str) -> None:
-    print(text, flush=True)
+    print(text, flush=True)  # noqa: T201 - what the command prints
+
+
+def _fail(text: object) -> int:
+    print(f"{installation.start()}: {text}", file=sys.stderr)  # noqa: T201 - what the command prints
+    return 1
 
 
 def stay_embedded(port: int) -> None:
     set_elsewhere = [name for name in ELSEWHERE for name in (name, f"{name}_FILE") if os.environ.pop(name, "")]
     if set_elsewhere:
-        say(f"Not using {', '.join(set_elsewhere)}: the quickstart is one process on SQLite. For those see docs/production.md.")
+        say(f"Not using {', '.join(set_elsewhere)}: this is one process on SQLite. For those see docs/production.md.")
     os.environ.update(AGENTHOST_ROLE="embedded", AGENTHOST_PORT=str(port), DJANGO_SETTINGS_MODULE="agenthost.settings")
     os.environ.pop("AGENTHOST_PORT_FILE", None)
 
@@ -39,10 +47,10 @@ def refusal(host: str, port: int) -> str | None:
         with socket.create_server((host, port)):
             return None
     except PermissionError:
-        return f"Port {port} needs root; choose one above 1023: ops/quickstart --port 8000"
+        return f"Port {port} needs root; choose one above 1023: {installation.start()} --port 8000"
     except OSError as error:
         free = next((other for other in range(port + 1, min(port + 50, 65536)) if is_free(host, other)), 0)
-        hint = f"; choose another: ops/quickstart --port {free}" if free else ""
+        hint = f"; choose another: {installation.start()} --port {free}" if free else ""
         if error.errno == errno.EADDRINUSE:
             return f"Port {port} is in use{hint}"
         return f"{host} port {port} cannot be listened on: {error.strerror or error}"
@@ -74,7 +82,7 @@ def prepare(base: str) -> None:
         users.create_superuser(ADMIN, password=password)
         say(f"  Console   {base}/console/   user {ADMIN}, password {password}")
     else:
-        say(f"  Console   {base}/console/   (forgotten: .venv/bin/python manage.py changepassword {ADMIN})")
+        say(f"  Console   {base}/console/   (forgotten: {command(f'changepassword {ADMIN}')})")
     if not Member.objects.filter(tenant=tenant).exists():
         members.add(tenant, users.filter(is_superuser=True).earliest("pk"), Role.OWNER, actor="quickstart")
     say(f"  Admin     {base}/admin/   the same user: all tenants of this server")
@@ -87,7 +95,7 @@ def prepare(base: str) -> None:
         raw = issued.raw
     else:
         say(f"  Key       was shown at the first start, {first.created_at:%Y-%m-%d %H:%M} UTC; it began with {first.prefix}…")
-        say(f"            a new one: .venv/bin/python manage.py create_key {TENANT} --name mine")
+        say(f"            a new one: {command(f'create_key {TENANT} --name mine')}")
         raw = "YOUR_KEY"
     say("")
     say("Talk to it from another terminal:")
@@ -97,7 +105,7 @@ def prepare(base: str) -> None:
     for line in conversation(base, raw, name):
         say(f"  {line}")
     say("")
-    say(f"Or chat: {chat(name)}")
+    say(f"Or chat: {command(f'chat {name}', calls_server=True)}")
     say("")
 
 
@@ -114,25 +122,36 @@ def conversation(base: str, key: str, name: str) -> list[str]:
     ]
 
 
-def chat(name: str) -> str:
-    port = os.environ["AGENTHOST_PORT"]
-    elsewhere = "" if port == "8000" else f"AGENTHOST_PORT={port} "
-    return f"{elsewhere}.venv/bin/python manage.py chat {name}"
+def command(arguments: str, *, calls_server: bool = False) -> str:
+    """A command as another terminal needs it: with the data directory and the port, where they are not the default."""
+    port, given = os.environ["AGENTHOST_PORT"], os.environ.get("AGENTHOST_VAR_DIR", "")
+    is_elsewhere = given and Path(given).expanduser().absolute() != installation.data_directory()
+    variables = [
+        f"AGENTHOST_VAR_DIR={shlex.quote(given)} " if is_elsewhere else "",
+        f"AGENTHOST_PORT={port} " if calls_server and port != "8000" else "",
+    ]
+    return "".join(variables) + installation.manage(arguments)
 
 
 def serve() -> NoReturn:
     say("Starting; Ctrl-C stops it.")
-    os.execv(ROOT / "ops" / "entrypoint", ["ops/entrypoint", "embedded"])
+    os.environ["PYTHONUNBUFFERED"] = "1"
+    os.execv(sys.executable, [sys.executable, "-m", "agenthost.processes", "embedded"])  # noqa: S606 - this very program
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="ops/quickstart", description="A running server with a key, from scratch.")
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog=installation.start(), description="A running server with a key, from scratch.")
     default = os.environ.get("AGENTHOST_PORT") or 8000
     parser.add_argument("--port", type=int, default=default, help="where it listens (default: AGENTHOST_PORT, else 8000)")
-    port: int = parser.parse_args().port
+    parser.add_argument("--data", metavar="DIRECTORY", help="where its data is (default: AGENTHOST_VAR_DIR, else %(default)s)")
+    parser.set_defaults(data=os.environ.get("AGENTHOST_VAR_DIR") or installation.data_directory())
+    given = parser.parse_args(arguments)
+    port: int = given.port
     if not 0 < port < 65536:
         parser.error("--port: a number from 1 to 65535 is needed")
     stay_embedded(port)
+    if given.data:
+        os.environ["AGENTHOST_VAR_DIR"] = str(Path(given.data).expanduser().absolute())
     # The database and the secrets are readable for this user only.
     os.umask(0o077)
 
@@ -149,35 +168,19 @@ def main() -> int:
         # Before a key is shown: the server would not start with a broken agents file.
         call_command("check", stdout=io.StringIO())
     except (ImproperlyConfigured, SystemCheckError) as error:
-        print(f"ops/quickstart: {error}", file=sys.stderr)
-        return 1
+        return _fail(error)
     try:
         from agenthost import data_directory
 
         data_directory.lock(settings.AGENTHOST_VAR_DIR, port).close()
     except ImproperlyConfigured as error:
-        print(f"ops/quickstart: {error}", file=sys.stderr)
-        return 1
+        return _fail(error)
     reason = refusal(host, port)
     if reason is not None:
-        print(f"ops/quickstart: {reason}", file=sys.stderr)
-        return 1
-    shown = "127.0.0.1" if host in ("0.0.0.0", "::", "") else f"[{host}]" if ":" in host else host
+        return _fail(reason)
+    shown = "127.0.0.1" if host in ("0.0.0.0", "::", "") else f"[{host}]" if ":" in host else host  # noqa: S104 - not bound here
     try:
         prepare(f"http://{shown}:{port}")
     except CommandError as error:
-        print(f"ops/quickstart: {error}", file=sys.stderr)
-        return 1
+        return _fail(error)
     serve()
-
-
-if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except BrokenPipeError:
-        from agenthost.command_line import CLOSED_PIPE, discard_stdout
-
-        discard_stdout()
-        sys.exit(CLOSED_PIPE)
