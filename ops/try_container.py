@@ -22,6 +22,7 @@ import time
 import urllib.error
 import urllib.request
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -77,7 +78,7 @@ class Image:
             say(f"{role} runs as root: other users cannot read this Python")
         return subprocess.Popen(
             [self.app / "ops" / "entrypoint", *role.split()],
-            preexec_fn=confine if role == "terminals" else None,  # noqa: PLW1509 - this program has no threads
+            preexec_fn=partial(confine, compose_filter()) if role == "terminals" else None,  # noqa: PLW1509 - no threads here
             env={**self.variables, **extra},
             cwd=self.app,
             stdin=subprocess.DEVNULL,
@@ -116,10 +117,9 @@ class _Program(ctypes.Structure):
 _SET_NO_NEW_PRIVS, _SET_SECCOMP, _FILTER = 38, 22, 2
 
 
-def confine() -> None:
+def confine(filter_: bytes) -> None:
     """As the container: no privilege can be gained, and the filter. Called in the child, after it has changed its user."""
     libc = ctypes.CDLL(None, use_errno=True)
-    filter_ = compose_filter()
     program = _Program(len(filter_) // 8, filter_)
     if libc.prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or libc.prctl(_SET_SECCOMP, _FILTER, ctypes.byref(program), 0, 0):
         raise OSError(ctypes.get_errno(), "the filter was refused")
@@ -203,7 +203,7 @@ def main() -> int:
         image = Image(home, variables)
         image.build()
         as_owner = {"DATABASE_URL_FILE": str(home / "owner_url"), "AGENTHOST_RUNTIME_ROLE": "agenthost_run"}
-        if image.start("migrate", **as_owner).wait(120):
+        if image.start("migrate", **as_owner).wait(600):
             raise SystemExit("try_container: migrate failed")
         say("migrated")
         port = services.free_port()

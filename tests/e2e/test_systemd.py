@@ -5,25 +5,28 @@ bubblewrap stands in for systemd. RestrictNamespaces and the options that hide p
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import re
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import httpx
 import pytest
 
+from ops import clean_environment, try_container
 from ops.services import folder, free_port
 from sessions_app.workspace import seccomp
 from tests import systemd_units
 from tests.e2e import containers
 from tests.e2e.client import Client
 from tests.e2e.containers import Container, Secrets
+from tests.paths import ROOT
 from tests.systemd_units import Unit
 
 ANALYZE = shutil.which("systemd-analyze")
@@ -37,7 +40,7 @@ pytestmark = [
 ]
 PATIENCE = 120.0
 APP = "/opt/agenthost"
-FAMILIES = {"AF_UNIX": 1, "AF_INET": 2, "AF_INET6": 10}
+FAMILIES = {"AF_UNIX": 1, "AF_INET": 2, "AF_INET6": 10, "AF_NETLINK": 16}
 EPERM, EAFNOSUPPORT = 1, 97
 REFUSE_EXECUTABLE = """
 import ctypes, os, sys
@@ -72,7 +75,7 @@ def system_call_filter(unit: Unit) -> bytes:
         seccomp.Step(seccomp.JEQ, numbers["socket"], no="calls"),
         seccomp.Step(seccomp.LD_W_ABS, seccomp.low(0)),
     ]
-    for family in unit.one("RestrictAddressFamilies").split():
+    for family in " ".join(unit.all("RestrictAddressFamilies")).split():
         steps += [seccomp.Step(seccomp.JEQ, FAMILIES[family], no=f"not {family}"), seccomp.Step(seccomp.RET, seccomp.RET_ALLOW)]
         steps.append(seccomp.Label(f"not {family}"))
     steps += [seccomp.Step(seccomp.RET, seccomp.RET_ERRNO | EAFNOSUPPORT), seccomp.Label("calls")]
@@ -190,6 +193,47 @@ def test_services_run_turns_and_drain_under_the_limits_of_their_units(machine: M
         client.close()
     for container in (web, worker):
         assert container.wait(PATIENCE) == 0, container.log.read_text()
+
+
+@pytest.mark.sandbox
+def test_the_terminal_service_makes_sandboxes_under_the_system_calls_of_its_unit(machine: Machine, tmp_path: Path) -> None:
+    """Not in a container, in which no sandbox could be made; so without the unit's user and read-only folders."""
+    unit = systemd_units.read("agenthost-terminals.service")
+    assert machine.start("agenthost-migrate.service").wait(PATIENCE) == 0
+    workspaces = tmp_path / "workspaces"
+    workspaces.mkdir()
+    files = {key: str(machine.secrets.directory / Path(value).name) for key, value in unit.environment.items() if "_FILE" in key}
+    shared = {**clean_environment.inherited(), **files, "AGENTHOST_WORKSPACES_DIR": str(workspaces), "AGENTHOST_TERMINALS": "on"}
+    here = {
+        **shared,
+        "AGENTHOST_VAR_DIR": str(tmp_path),
+        "AGENTHOST_ALLOWED_HOSTS": "127.0.0.1",
+        "AGENTHOST_PORT": str(free_port()),
+    }
+    entrypoint = str(ROOT / "ops" / "entrypoint")
+    with contextlib.ExitStack() as stack, (tmp_path / "log").open("ab") as log:
+
+        def start(role: str, limits: Callable[[], None] | None) -> None:
+            process = subprocess.Popen([entrypoint, role], env=here, stdout=log, stderr=log, preexec_fn=limits)
+            stack.callback(process.wait, 60)
+            stack.callback(process.terminate)
+
+        def terminals() -> object:
+            with contextlib.suppress(httpx.TransportError):
+                found = httpx.get(f"http://127.0.0.1:{here['AGENTHOST_PORT']}/readyz", trust_env=False, timeout=30)
+                return found.json().get("terminals")
+            return None
+
+        # A web's first answer makes the volume this database's own.
+        start("web", None)
+        until = time.monotonic() + PATIENCE
+        while terminals() is None:
+            assert time.monotonic() < until, (tmp_path / "log").read_text()
+            time.sleep(0.1)
+        start("terminals", partial(try_container.confine, system_call_filter(unit)))
+        while terminals() != "on":
+            assert time.monotonic() < until, (tmp_path / "log").read_text()
+            time.sleep(0.1)
 
 
 MOUNT = """
