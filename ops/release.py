@@ -12,7 +12,15 @@ from ops import release_files, release_rules, release_trial
 from ops.release_rules import ROOT, version
 
 RECORD = ROOT / "sessions_app" / "migrations" / "released.txt"
-_HEAD = "# The migrations that the last release shipped, one app.name a line. Written by `ops/release --record`.\n"
+PREVIOUS = RECORD.with_name("previous_release.txt")
+_MIGRATIONS = """\
+# The migrations of the previous release, one app.name a line. It is named in previous_release.txt. Its processes run on the
+# schema of this release; those of older ones do not. `ops/release --record` replaces both.
+"""
+_TAG = """\
+# The tag of the previous release, whose migrations are those in released.txt. Its processes run beside those of this
+# release during an upgrade. `ops/release --record` puts it here.
+"""
 
 
 def say(text: str) -> None:
@@ -20,10 +28,15 @@ def say(text: str) -> None:
 
 
 def record() -> int:
-    """Note the migrations of this release: those of the next one must leave it running (ops/migration_rules.py)."""
+    """Note this release and its migrations: those of the next one must leave it running (docs/howto/migration.md)."""
+    tag = f"v{version()}"
+    if tag not in release_rules.tags():
+        say(f"error: there is no tag {tag}: the next release's migrations are checked against it. Tag the release first.")
+        return 1
     names = sorted(each.stem for each in RECORD.parent.glob("[0-9]*.py"))
-    RECORD.write_text(_HEAD + "".join(f"sessions_app.{name}\n" for name in names))
-    say(f"{RECORD.relative_to(ROOT)} lists {len(names)} migrations. Commit it, and open the next section of CHANGELOG.md.")
+    PREVIOUS.write_text(f"{_TAG}{tag}\n")
+    RECORD.write_text(_MIGRATIONS + "".join(f"sessions_app.{name}\n" for name in names))
+    say(f"{RECORD.name} lists {len(names)} migrations, {PREVIOUS.name} names {tag}. Commit both, and begin the next version.")
     return 0
 
 

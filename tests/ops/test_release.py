@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -66,10 +67,31 @@ def test_this_trees_version_has_a_section_in_the_changelog() -> None:
 def test_a_release_records_its_migrations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("0001_initial.py", "0002_more.py", "__init__.py"):
         (tmp_path / name).touch()
-    monkeypatch.setattr(release, "ROOT", tmp_path.parent)
     monkeypatch.setattr(release, "RECORD", tmp_path / "released.txt")
+    monkeypatch.setattr(release, "PREVIOUS", tmp_path / "previous_release.txt")
+    monkeypatch.setattr(release_rules, "tags", dict)
+    assert release.record() == 1
+    assert not (tmp_path / "released.txt").exists()
+    tag = f"v{release_rules.version()}"
+    monkeypatch.setattr(release_rules, "tags", lambda: {tag: HEAD})
     assert release.record() == 0
-    assert (tmp_path / "released.txt").read_text().splitlines()[1:] == ["sessions_app.0001_initial", "sessions_app.0002_more"]
+    assert content(tmp_path / "released.txt") == ["sessions_app.0001_initial", "sessions_app.0002_more"]
+    assert content(tmp_path / "previous_release.txt") == [tag]
+
+
+def content(file: Path) -> list[str]:
+    return [line for line in file.read_text().splitlines() if not line.startswith("#")]
+
+
+@needs_git
+def test_every_file_of_the_packages_is_packed() -> None:
+    """The quick part of what ops/release compares in the wheel itself."""
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    packed = {each for package, patterns in declared.items() for pattern in patterns for each in (ROOT / package).glob(pattern)}
+    own = [ROOT / name for name in release_files.files() if name.split("/")[0] in release_files.PACKAGES]
+    assert [str(each) for each in own if each.suffix != ".py" and each not in packed] == []
+    folders = {each.parent for each in own if each.suffix == ".py"}
+    assert [str(each) for each in folders if not (each / "__init__.py").is_file()] == []
 
 
 @pytest.fixture(scope="module")
