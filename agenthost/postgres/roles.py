@@ -11,6 +11,7 @@ from django.db import connection, transaction
 from django.db.migrations.recorder import MigrationRecorder
 from psycopg import sql
 
+from sessions_app.core.log.journal import partitions
 from sessions_app.models import AuditKey, AuditLink, AuditRecord, AuditSeal
 
 ALL_PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE")
@@ -21,6 +22,12 @@ RESTRICTED_TABLES = {
     AuditKey._meta.db_table: ("SELECT", "INSERT", "UPDATE"),
     MigrationRecorder.Migration._meta.db_table: ("SELECT",),
 }
+EMPTIED_TABLES = frozenset(partitions.TABLES)
+
+_PARTITIONS = """
+SELECT relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE n.nspname = current_schema() AND c.relispartition ORDER BY relname
+"""
 
 
 def grant(role: str) -> None:
@@ -51,6 +58,13 @@ def grant(role: str) -> None:
             target = sql.SQL(".").join((schema, sql.Identifier(table)))
             cursor.execute(sql.SQL("REVOKE ALL ON TABLE {} FROM {}, PUBLIC").format(target, name))
             cursor.execute(sql.SQL("GRANT {} ON TABLE {} TO {}").format(rights, target, name))
+        # Partitions are used through their table. Emptying one is the only thing that is done to a partition itself.
+        cursor.execute(_PARTITIONS)
+        for (table,) in cursor.fetchall():
+            target = sql.SQL(".").join((schema, sql.Identifier(table)))
+            cursor.execute(sql.SQL("REVOKE ALL ON TABLE {} FROM {}, PUBLIC").format(target, name))
+            if table in EMPTIED_TABLES:
+                cursor.execute(sql.SQL("GRANT TRUNCATE ON TABLE {} TO {}").format(target, name))
         cursor.execute(sql.SQL("GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA {} TO {}").format(schema, name))
         _check_effect(role)
 

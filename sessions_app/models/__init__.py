@@ -14,7 +14,7 @@ from sessions_app.models.form import Form
 from sessions_app.models.idempotency import IdempotencyRecord
 from sessions_app.models.inbox import DeferredModel, PendingKind, PendingMessage
 from sessions_app.models.installation import InstallationMark
-from sessions_app.models.journal import Event, JournalGap, Pruned, SessionTail, TenantCounter
+from sessions_app.models.journal import Event, EventPartition, JournalGap, Pruned, SessionTail, TenantCounter
 from sessions_app.models.key import ApiKey
 from sessions_app.models.key_address import KeyAddress
 from sessions_app.models.listing import AgentListing, ShownListing
@@ -81,6 +81,7 @@ __all__ = [
     "IdempotencyRecord",
     "InstallationMark",
     "Invitation",
+    "EventPartition",
     "JournalGap",
     "KeyAddress",
     "Measure",

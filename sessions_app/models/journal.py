@@ -34,7 +34,11 @@ class SessionTail(models.Model):
 
 
 class Event(models.Model):
-    """A stored event. ``data`` is JSON text, ready to send."""
+    """A stored event. ``data`` is JSON text, ready to send.
+
+    On Postgres the table has partitions by ``partition``, see journal.partitions. The primary key holds within each of them, and
+    event numbers are never given twice.
+    """
 
     pk = models.CompositePrimaryKey("tenant_id", "seq")
     tenant_id = models.BigIntegerField()
@@ -44,6 +48,9 @@ class Event(models.Model):
     data = models.TextField()
     fence = models.IntegerField(null=True)
     at = models.DateTimeField(db_default=Now())
+    partition = models.SmallIntegerField(
+        default=0, db_default=0, help_text="0: kept, and deleted by row. Others: stream events of one period, deleted together."
+    )
 
     class Meta:
         db_table = "event"
@@ -54,6 +61,25 @@ class Event(models.Model):
                 condition=models.Q(kind__in=["turn_started", "turn_resumed"]),
                 name="event_run_start",
             ),
+        ]
+
+
+class EventPartition(models.Model):
+    """A partition for stream events that is in use. Without a row it is empty."""
+
+    number = models.SmallIntegerField(primary_key=True)
+    is_open = models.BooleanField(default=True, db_default=True, help_text="New stream events go into it.")
+    closed_at = models.DateTimeField(null=True)
+    marked_session = models.BigIntegerField(null=True, help_text="Readers of the sessions up to this one are refused already.")
+    marked_at = models.DateTimeField(
+        null=True, help_text="What must stay has been taken out, and readers from before the rest are refused."
+    )
+    opened_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "event_partition"
+        constraints = [
+            models.UniqueConstraint(fields=["is_open"], condition=models.Q(is_open=True), name="one_open_partition"),
         ]
 
 

@@ -68,7 +68,7 @@ _STREAMED = "('text_delta', 'thinking_delta', 'call_opened')"
 # output is a few events behind it. The time of that output is not used if it is after the turn's end.
 _FIRST_OUTPUT = f"""
  (select e.at from event e where e.session_id = t.session_id and e.kind in {_STREAMED} and e.seq > (
-   select r.seq from event r where r.session_id = t.session_id and r.kind in ('turn_started', 'turn_resumed')
+   select r.seq from event r where r.partition = 0 and r.session_id = t.session_id and r.kind in ('turn_started', 'turn_resumed')
    and r.kind = 'turn_started' and r.at < {{ended}} order by r.seq desc limit 1
  ) order by e.seq limit 1)
 """

@@ -40,7 +40,7 @@ where w.disabled_at is null and c.seq > w.position order by w.id limit %s
 """
 _NEW = """
 select seq, session_id, kind, data, at from event
-where tenant_id = %s and seq > %s and seq <= %s and kind in (%s, %s, %s, %s) order by seq limit %s
+where partition = 0 and tenant_id = %s and seq > %s and seq <= %s and kind in (%s, %s, %s, %s) order by seq limit %s
 """
 _KINDS = (Kind.TURN_ENDED, Kind.TURN_FAILED, Kind.TURN_CANCELLED, Kind.RUN_PAUSED)
 

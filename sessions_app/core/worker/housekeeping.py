@@ -144,6 +144,13 @@ def _forget_model_use() -> None:
     model_use.delete_before(usage_entries.today() - timedelta(seconds=settings.AGENTHOST_USAGE_RETENTION_SECONDS))
 
 
+def _empty_partitions() -> None:
+    keep_for = min(settings.AGENTHOST_DELTA_RETENTION_SECONDS, settings.AGENTHOST_EVENT_RETENTION_SECONDS)
+    emptied = journal.empty_partitions(live_workers.database_clock(), timedelta(seconds=keep_for), Round(_STEP_SECONDS))
+    if emptied:
+        log.info("event_partitions_emptied count=%s", emptied)
+
+
 def _prune_events() -> None:
     this_round, now = Round(_STEP_SECONDS), live_workers.database_clock()
     pruned = journal.prune(
@@ -182,6 +189,7 @@ _STEPS: Sequence[tuple[str, Callable[[], object]]] = (
     ("search", _index_words),
     ("days of tokens", _forget_token_days),
     ("model use", _forget_model_use),
+    ("partitions of events", _empty_partitions),
     ("events", _prune_events),
     ("deleted sessions", _remove_deleted),
     ("workers", partial(live_workers.delete_dead, _DEAD_AFTER)),

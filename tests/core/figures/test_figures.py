@@ -287,4 +287,4 @@ def test_ended_turns_are_found_by_their_index(acme: Tenant) -> None:
             cursor.execute("reset enable_seqscan")
     assert "turn_ended" in plan, plan
     assert "attempt_ended" in plan, plan
-    assert "event_run_start" in plan, plan
+    assert "_run_start" in plan, plan

@@ -5,7 +5,7 @@ It stores and reads events. core.log.broadcast announces them, and core.base.eve
 
 from sessions_app.core.log.journal.barriers import barrier, barrier_async, close
 from sessions_app.core.log.journal.errors import BadUnit, CounterLocked, JournalError, MissingTail, StaleFence, WriterClosed
-from sessions_app.core.log.journal.pruning import forget_events, forget_session, prune, prune_covered
+from sessions_app.core.log.journal.pruning import empty_partitions, forget_events, forget_session, prune, prune_covered
 from sessions_app.core.log.journal.reading import (
     Shown,
     Tail,
@@ -66,6 +66,7 @@ __all__ = [
     "events_of",
     "first_number",
     "follow",
+    "empty_partitions",
     "forget_events",
     "forget_session",
     "gaps",

@@ -19,6 +19,7 @@ class Dialect(Protocol):
 
     ERA: str
     DATA_BYTES: str
+    HAS_PARTITIONS: bool
 
     def finish(
         self,

@@ -20,9 +20,11 @@ from sessions_app.core.base.pipeline import Rows
 from sessions_app.core.base.raw_sql import Following, Stack, Statement
 from sessions_app.core.log.journal.errors import NoEra
 from sessions_app.core.log.journal.joined_statements import joined
+from sessions_app.core.log.journal.kinds_in_sql import PARTITION
 from sessions_app.core.log.journal.rows import Appended, AppendedRow, Row, Status
 
 DATA_BYTES = "octet_length(data)"
+HAS_PARTITIONS = True
 ERA = "(select id from journal_era)"
 """SQL for the era. A crash empties this unlogged table, and the next append starts a new era."""
 
@@ -59,9 +61,10 @@ with m as materialized (select set_config('synchronous_commit', 'off', true)),
  s as (update session_tail t set prev = t.seq, seq = u.base + x.last, fence = greatest(t.fence, x.fence)
    from x join u on u.tenant_id = x.tid {if_free} where t.session_id = x.sid and (x.fence is null or t.fence <= x.fence)
    returning t.session_id, t.prev, u.tenant_id, u.base),
- i as (insert into event(tenant_id, seq, session_id, kind, data, fence)
+ i as (insert into event(tenant_id, seq, session_id, kind, data, fence, partition)
    select s.tenant_id, s.base + r.place, s.session_id, r.kind,
-     case when r.sofar is null then r.data else '{{"count":' || (l.sessions + r.sofar)::text || '}}' end, r.fence
+     case when r.sofar is null then r.data else '{{"count":' || (l.sessions + r.sofar)::text || '}}' end, r.fence,
+     {partition}
    from {events} as r(sid, place, kind, data, fence, sofar)
    join s on s.session_id = r.sid join l on l.tenant_id = s.tenant_id, m),
  z as materialized (select x.tid, x.sid, l.seq as before, l.sessions, u.base, u.upto, u.era, s.prev,
@@ -123,7 +126,7 @@ _ANY = dict.fromkeys(_FREE, "")
 def _append(
     wait: str, tails: Mapping[str, str] = _ANY, era: str = _ERA_THERE_IS, source: Mapping[str, str] = _OF_PARAMETERS
 ) -> str:
-    return _APPEND.format(wait=wait, **tails, leap=LEAP, era=era, **source)
+    return _APPEND.format(wait=wait, **tails, leap=LEAP, era=era, partition=PARTITION, **source)
 
 
 APPEND = _append("")

@@ -2,6 +2,9 @@
 
 A deletion stores a mark in the same transaction, so that readers from an earlier position get PositionPruned. Each tenant
 has a mark for all its sessions too: the deltas below it are done and need not be searched again.
+
+Only the partition 0 is pruned by row. On SQLite that is all events; on Postgres most stream events are in others, which are
+emptied whole (partitions).
 """
 
 from __future__ import annotations
@@ -9,63 +12,47 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
 from django.db import connection
 
 from sessions_app.core.base import journal_keys
-from sessions_app.core.base.events import STREAM_KINDS
 from sessions_app.core.base.maintenance import Round
 from sessions_app.core.base.raw_sql import adapted
-from sessions_app.core.log.journal import dialect
+from sessions_app.core.log.journal import dialect, partitions
+from sessions_app.core.log.journal.kinds_in_sql import STREAM
+from sessions_app.core.log.journal.marks import MARK, SKIPPED, skipped_mark, tenant_mark
 
 KEPT = 1000
 """A tenant's newest numbers, which are never pruned."""
 
 
-def tenant_mark(tenant: int) -> int:
-    """The key of a tenant's mark for all its sessions, outside the range of sessions and tenants' own tails."""
-    return -(1 << 62) - tenant
-
-
-def _skipped_mark(session: int) -> int:
-    """The key of a session's mark for old deltas that were skipped because their turn was live."""
-    return _SKIPPED - session
-
-
-_SKIPPED = -(1 << 61)
-"""The marks of skipped deltas are below this number and above the marks of tenants."""
-
 _LIVE = """
  exists (select 1 from sessions_app_turn t where t.session_id = e.session_id and t.state in ('queued', 'running', 'waiting')
-   and e.seq >= coalesce((select max(s.seq) from event s where s.session_id = e.session_id and s.kind = 'turn_started'), 0))
+   and e.seq >= coalesce((select max(s.seq) from event s where s.partition = 0 and s.session_id = e.session_id
+    and s.kind = 'turn_started'), 0))
 """
 
-_KINDS = ", ".join(f"'{kind.value}'" for kind in sorted(STREAM_KINDS))
 
 _OLD_DELTAS = f"""
-select e.seq, e.session_id from event e where e.tenant_id = %s
+select e.seq, e.session_id from event e where e.partition = 0 and e.tenant_id = %s
  and e.seq > coalesce((select through from pruned where session_id = %s), 0) and e.seq <= %s
- and e.at < %s and e.kind in ({_KINDS}) and not {_LIVE} order by e.seq limit %s
+ and e.at < %s and e.kind in ({STREAM}) and not {_LIVE} order by e.seq limit %s
 """
 
 _OLD_EVENTS = f"""
-select e.seq, e.session_id from event e where e.tenant_id = %s and e.seq <= %s and e.at < %s and not {_LIVE}
+select e.seq, e.session_id from event e where e.partition = 0 and e.tenant_id = %s and e.seq <= %s and e.at < %s
+ and not {_LIVE}
  order by e.seq limit %s
-"""
-
-_MARK = """
-insert into pruned (session_id, through) values (%s, %s) on conflict (session_id)
- do update set through = excluded.through where excluded.through > pruned.through
 """
 
 _MARKED = "select coalesce((select through from pruned where session_id = %s), 0)"
 
 _STILL_THERE = f"""
-select e.session_id, max(e.seq) from event e where e.tenant_id = %s and e.seq > %s and e.seq <= %s and e.kind in ({_KINDS})
- group by e.session_id
+select e.session_id, max(e.seq) from event e where e.partition = 0 and e.tenant_id = %s and e.seq > %s and e.seq <= %s
+ and e.kind in ({STREAM}) group by e.session_id
 """
 
 # Skipped deltas of sessions without a live turn, or with one that began after them.
@@ -73,19 +60,20 @@ _SKIPPED_AND_ENDED = """
 select p.session_id, p.through from pruned p where p.session_id > %s and p.session_id < %s
  and (not exists (select 1 from sessions_app_turn t where t.session_id = %s - p.session_id
    and t.state in ('queued', 'running', 'waiting'))
-  or p.through < (select max(s.seq) from event s where s.session_id = %s - p.session_id and s.kind = 'turn_started'))
+  or p.through < (select max(s.seq) from event s where s.partition = 0 and s.session_id = %s - p.session_id
+   and s.kind = 'turn_started'))
  order by p.session_id limit %s
 """
 
 _OLD_DELTAS_OF_SESSION = f"""
-select e.tenant_id, e.seq from event e where e.session_id = %s and e.seq <= %s and e.at < %s and e.kind in ({_KINDS})
- and not {_LIVE} order by e.seq limit %s
+select e.tenant_id, e.seq from event e where e.partition = 0 and e.session_id = %s and e.seq <= %s and e.at < %s
+ and e.kind in ({STREAM}) and not {_LIVE} order by e.seq limit %s
 """
 
 
 _UNMARK = f"""
 delete from pruned where session_id = %s and through = %s
- and not exists (select 1 from event e where e.session_id = %s and e.seq <= %s and e.kind in ({_KINDS}))
+ and not exists (select 1 from event e where e.partition = 0 and e.session_id = %s and e.seq <= %s and e.kind in ({STREAM}))
 """
 
 
@@ -108,10 +96,18 @@ def prune(delta_before: datetime, event_before: datetime, batch: int, this: Roun
         old = _last_before(tenant, upto, event_before)
         deleted = _all_batches(this, tenant, _OLD_EVENTS, (tenant, old, event_before, batch))
         old = _last_before(tenant, upto, delta_before)
-        return deleted + _all_batches(this, tenant, _OLD_DELTAS, (tenant, tenant_mark(tenant), old, delta_before, batch))
+        deleted += _all_batches(this, tenant, _OLD_DELTAS, (tenant, tenant_mark(tenant), old, delta_before, batch))
+        if not this.over:
+            _advance(tenant, old)
+        return deleted
 
     # Skipped deltas first: their mark moves when a later turn of the session is skipped too.
     return _prune_skipped(this, delta_before, batch) + this.for_each(tenants, prune_tenant)
+
+
+def empty_partitions(now: datetime, keep_for: timedelta, this: Round | None = None) -> int:
+    """Remove stream events that are older by whole partitions; returns how many were emptied. What ``prune`` keeps stays."""
+    return partitions.keep(now, keep_for, KEPT, Round(math.inf) if this is None else this)
 
 
 def _prune_skipped(this: Round, delta_before: datetime, batch: int) -> int:
@@ -119,7 +115,7 @@ def _prune_skipped(this: Round, delta_before: datetime, batch: int) -> int:
     deleted, after = 0, tenant_mark(0)
     while not this.over:
         with connection.cursor() as cursor:
-            cursor.execute(_SKIPPED_AND_ENDED, (after, _SKIPPED, _SKIPPED, _SKIPPED, batch))
+            cursor.execute(_SKIPPED_AND_ENDED, (after, SKIPPED, SKIPPED, SKIPPED, batch))
             marks: dict[int, int] = dict(cursor.fetchall())
         deleted += this.for_each(sorted(marks), partial(_prune_mark, this, marks, delta_before, batch))
         if len(marks) < batch:
@@ -129,14 +125,14 @@ def _prune_skipped(this: Round, delta_before: datetime, batch: int) -> int:
 
 
 def _prune_mark(this: Round, marks: Mapping[int, int], delta_before: datetime, batch: int, key: int) -> int:
-    session, through, deleted = _SKIPPED - key, marks[key], 0
+    session, through, deleted = SKIPPED - key, marks[key], 0
     while not this.over:
         with dialect.current().writing(), connection.cursor() as cursor:
             cursor.execute(_OLD_DELTAS_OF_SESSION, adapted((session, through, delta_before, batch)))
             rows: list[tuple[int, int]] = cursor.fetchall()
             if rows:
                 _delete(cursor, rows[0][0], [seq for _, seq in rows])
-                cursor.execute(_MARK, (session, rows[-1][1]))
+                cursor.execute(MARK, (session, rows[-1][1]))
             deleted += len(rows)
             if len(rows) < batch:
                 cursor.execute(_UNMARK, (key, through, session, through))
@@ -145,7 +141,7 @@ def _prune_mark(this: Round, marks: Mapping[int, int], delta_before: datetime, b
 
 
 _OLD_DELTAS_COVERED = f"""
-select e.tenant_id, e.seq from event e where e.session_id = %s and e.seq <= %s and e.at < %s and e.kind in ({_KINDS})
+select e.tenant_id, e.seq from event e where e.session_id = %s and e.seq <= %s and e.at < %s and e.kind in ({STREAM})
  order by e.seq limit %s
 """
 
@@ -160,8 +156,27 @@ def prune_covered(key: int, through: int, before: datetime, batch: int) -> int:
         rows: list[tuple[int, int]] = cursor.fetchall()
         if rows:
             _delete(cursor, rows[0][0], [seq for _, seq in rows])
-            cursor.execute(_MARK, (key, rows[-1][1]))
+            cursor.execute(MARK, (key, rows[-1][1]))
         return len(rows)
+
+
+_STEP = 1000
+"""A tenant's mark moves at least by this, so that not every round writes it."""
+
+
+def _advance(tenant: int, upto: int) -> None:
+    """Move the tenant's mark to a number below which no deltas are left but skipped ones."""
+    key = tenant_mark(tenant)
+    with dialect.current().writing(), connection.cursor() as cursor:
+        cursor.execute(_MARKED, (key,))
+        ((before,),) = cursor.fetchall()
+        if upto - before < _STEP:
+            return
+        cursor.execute(_STILL_THERE, (tenant, before, upto))
+        through = {skipped_mark(session): seq for session, seq in cursor.fetchall() if journal_keys.is_session(session)}
+        through[key] = upto
+        for session in sorted(through):
+            cursor.execute(MARK, (session, through[session]))
 
 
 def _last_before(tenant: int, upto: int, moment: datetime) -> int:
@@ -171,7 +186,7 @@ def _last_before(tenant: int, upto: int, moment: datetime) -> int:
         while newer - older > 1:
             middle = (older + newer) // 2
             cursor.execute(
-                "select seq, at < %s from event where tenant_id = %s and seq between %s and %s order by seq limit 1",
+                "select seq, at < %s from event where partition = 0 and tenant_id = %s and seq between %s and %s order by seq limit 1",
                 adapted((moment, tenant, middle, upto)),
             )
             row = cursor.fetchone()
@@ -206,10 +221,10 @@ def _one_batch(tenant: int, sql: str, params: tuple[Any, ...]) -> int:
             through[session] = max(seq, through.get(session, 0))
         # Deltas below the tenant's new mark that still exist were skipped.
         cursor.execute(_STILL_THERE, (tenant, before, rows[-1][0]))
-        through.update((_skipped_mark(session), seq) for session, seq in cursor.fetchall() if journal_keys.is_session(session))
+        through.update((skipped_mark(session), seq) for session, seq in cursor.fetchall() if journal_keys.is_session(session))
         # In one order, so that two parallel prunings cannot deadlock.
         for session in sorted(through):
-            cursor.execute(_MARK, (session, through[session]))
+            cursor.execute(MARK, (session, through[session]))
         return len(rows)
 
 
@@ -237,7 +252,7 @@ def forget_events(key: int, through: int) -> None:
             rows = cursor.fetchall()
             if rows:
                 _delete(cursor, rows[0][0], [seq for _, seq in rows])
-                cursor.execute(_MARK, (key, rows[-1][1]))
+                cursor.execute(MARK, (key, rows[-1][1]))
             if len(rows) < _FORGET_BATCH:
                 return
 
@@ -252,7 +267,7 @@ def forget_session(session: int) -> None:
             rows = cursor.fetchall()
             if not rows:
                 cursor.execute("delete from session_tail where session_id = %s", (session,))
-                marks = (session, _skipped_mark(session)) if journal_keys.is_session(session) else (session, session)
+                marks = (session, skipped_mark(session)) if journal_keys.is_session(session) else (session, session)
                 cursor.execute("delete from pruned where session_id in (%s, %s)", marks)
                 return
             _delete(cursor, rows[0][0], [seq for _, seq in rows])

@@ -216,14 +216,15 @@ def latest_run_start(session: int) -> int | None:
     """The number of the newest event that starts a run for clients."""
     # The kinds are literals in the statement, because the index for it is a partial one.
     kinds = ", ".join(f"'{kind.value}'" for kind in sorted(RUN_START_KINDS))
-    ((seq,),) = _all(f"select max(seq) from event where session_id = %s and kind in ({kinds})", (session,))
+    ((seq,),) = _all(f"select max(seq) from event where partition = 0 and session_id = %s and kind in ({kinds})", (session,))
     return None if seq is None else int(seq)
 
 
 def run_start(session: int, turn: str, run: int) -> int | None:
     """The number of the event that started this run for clients; None if it was deleted."""
     kinds = ", ".join(f"'{kind.value}'" for kind in sorted(RUN_START_KINDS))
-    rows = _all(f"select seq, data from event where session_id = %s and kind in ({kinds}) order by seq desc", (session,))
+    sql = f"select seq, data from event where partition = 0 and session_id = %s and kind in ({kinds}) order by seq desc"
+    rows = _all(sql, (session,))
     for seq, data in rows:
         payload = exact_json.loads(data)
         if (payload["turn"], payload["run"]) == (turn, run):

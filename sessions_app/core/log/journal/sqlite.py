@@ -18,6 +18,7 @@ from sessions_app.core.base.raw_sql import Following, Statement
 from sessions_app.core.log.journal.rows import Appended, AppendedRow, Row
 
 DATA_BYTES = "length(cast(data as blob))"
+HAS_PARTITIONS = False
 ERA = "null"
 """SQL for the era; null, because everything that was committed is on disk."""
 
