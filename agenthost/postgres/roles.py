@@ -26,7 +26,7 @@ EMPTIED_TABLES = frozenset(partitions.TABLES)
 
 _PARTITIONS = """
 SELECT relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
- WHERE n.nspname = current_schema() AND c.relispartition ORDER BY relname
+ WHERE n.nspname = current_schema() AND c.relispartition AND c.relkind IN ('r', 'p') ORDER BY relname
 """
 
 
