@@ -15,7 +15,7 @@ from sessions_app.core.base import journal_keys
 from sessions_app.core.base.errors import PositionPruned
 from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.log import journal
-from sessions_app.core.log.journal import pruning
+from sessions_app.core.log.journal import marks, pruning
 from sessions_app.core.log.journal.types import NewEvent
 from sessions_app.core.terminals import changing, checkpoints, creating, disposing, ending, services, state
 from sessions_app.core.terminals.types import Claim
@@ -96,7 +96,7 @@ def test_pruning_leaves_the_screen_and_the_sessions(alice: World, terminal: Term
     monkeypatch.setattr(pruning, "KEPT", 0)
     assert journal.prune(LATER, datetime.now(UTC) - timedelta(days=1), 100) == 1
     assert shown(alice, terminal).endswith("after")
-    assert not Pruned.objects.filter(session_id__lt=0, session_id__gt=pruning.tenant_mark(0) + 1).exists()
+    assert not Pruned.objects.filter(session_id__lt=0, session_id__gt=marks.tenant_mark(0) + 1).exists()
 
 
 def test_a_screen_is_stored_once_for_all_its_events(alice: World, terminal: Terminal) -> None:

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from django.db import OperationalError, connection
 
-migration: Any = importlib.import_module("sessions_app.migrations.0057_partition_events")
+migration: Any = importlib.import_module("sessions_app.migrations.0058_partition_events")
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),

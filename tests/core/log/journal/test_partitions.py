@@ -89,11 +89,11 @@ def test_a_partition_is_emptied_when_all_of_it_is_old_and_then_used_again(world:
     say(world, tenant, session)
     finish(world, tenant)
     seen = []
-    for hours in range(0, 13):
+    for hours in range(13):
         round_at(HALF * hours)
         seen.append([number for number, is_open in in_use().items() if is_open])
         assert round_at(HALF * hours + 2 * MINUTE) == (1 if hours >= 3 else 0)
-    assert seen == [[1 + hours % 4] for hours in range(0, 13)]
+    assert seen == [[1 + hours % 4] for hours in range(13)]
     assert in_partitions(session) == [("turn_started", 0), ("text_done", 0), ("turn_ended", 0)]
 
 
@@ -210,7 +210,9 @@ def test_if_no_partition_is_free_the_open_one_is_used_on(
     for number in range(5):
         round_at(HALF * number)
     assert in_use() == {1: False, 2: False, 3: False, 4: True}
-    assert [record.levelno for record in caplog.records if "event_partitions_all_in_use" in record.getMessage()] == [logging.WARNING]
+    assert [record.levelno for record in caplog.records if "event_partitions_all_in_use" in record.getMessage()] == [
+        logging.WARNING
+    ]
     session = world.session(tenant)
     world.append(tenant, session, Kind.TEXT_DELTA)
     assert in_partitions(session) == [("text_delta", 4)]

@@ -13,7 +13,7 @@ from sessions_app.core.base.errors import PositionPruned
 from sessions_app.core.base.events import Kind
 from sessions_app.core.base.maintenance import Round
 from sessions_app.core.log import journal
-from sessions_app.core.log.journal import pruning
+from sessions_app.core.log.journal import marks, pruning
 from sessions_app.models import Event, Pruned, SessionTail, Turn
 
 from .conftest import World
@@ -137,7 +137,7 @@ def test_a_forgotten_session_leaves_no_mark_of_skipped_deltas(world: World) -> N
     session, other = world.session(tenant), world.session(tenant)
     with_skipped_deltas(world, tenant, session, other)
     journal.forget_session(session)
-    assert set(Pruned.objects.values_list("session_id", flat=True)) == {other, pruning.tenant_mark(tenant)}
+    assert set(Pruned.objects.values_list("session_id", flat=True)) == {other, marks.tenant_mark(tenant)}
 
 
 def test_a_tenant_whose_events_cannot_be_deleted_keeps_no_others(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

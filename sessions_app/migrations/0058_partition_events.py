@@ -4,6 +4,8 @@ The events that exist become the partition 0. Nothing is copied or indexed again
 that they all have that number. Can be repeated after any interruption.
 """
 
+from typing import Any
+
 from django.db import migrations, transaction
 
 RING = (1, 2, 3, 4)
@@ -31,7 +33,7 @@ alter table event_ring_{number} add primary key (tenant_id, seq);
 """
 
 
-def partition(apps, schema_editor):
+def partition(apps: Any, schema_editor: Any) -> None:
     connection = schema_editor.connection
     if connection.vendor != 'postgresql':
         return
@@ -46,7 +48,7 @@ def partition(apps, schema_editor):
         waiting_shortly(cursor, SWAP + ''.join(ADD.format(number=number) for number in RING))
 
 
-def waiting_shortly(cursor, statements):
+def waiting_shortly(cursor: Any, statements: str) -> None:
     """Others queue behind a lock that waits, so each try waits for a short time only."""
     from django.db import OperationalError
 
@@ -66,7 +68,7 @@ class Migration(migrations.Migration):
     atomic = False
 
     dependencies = [
-        ('sessions_app', '0056_event_partitions'),
+        ('sessions_app', '0057_event_partitions'),
     ]
 
     operations = [

@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('sessions_app', '0055_clients_that_stay'),
+        ('sessions_app', '0056_streams_of_processes'),
     ]
 
     operations = [
