@@ -1,7 +1,7 @@
 """A ring of partitions for stream events, on Postgres: what is too old is removed by emptying a partition, not by row.
 
-The stream events of one period go into one partition of the ring; all other events go into partition 0, whose old rows are deleted
-by row (pruning). A partition in which every event is too old is emptied in two steps. First what must stay, events of live
+The stream events of one period go into one partition of the ring; all other events go into partition 0, which is pruned by
+row (pruning). A partition in which every event is too old is emptied in two steps. First what must stay, events of live
 turns and a tenant's newest ones, is moved to partition 0, and readers from before the rest are refused. A minute later, when no
 transaction can have begun before that, it is truncated, which returns its space at once.
 

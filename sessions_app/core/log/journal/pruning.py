@@ -186,7 +186,8 @@ def _last_before(tenant: int, upto: int, moment: datetime) -> int:
         while newer - older > 1:
             middle = (older + newer) // 2
             cursor.execute(
-                "select seq, at < %s from event where partition = 0 and tenant_id = %s and seq between %s and %s order by seq limit 1",
+                "select seq, at < %s from event where partition = 0 and tenant_id = %s and seq between %s and %s"
+                " order by seq limit 1",
                 adapted((moment, tenant, middle, upto)),
             )
             row = cursor.fetchone()
