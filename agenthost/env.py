@@ -231,6 +231,16 @@ def _origin(name: str, item: str, *, subdomains: bool) -> str:
     return origin
 
 
+def former_secrets(name: str, present: str) -> list[str]:
+    """Former values of a secret, comma-separated; empty if the variable is unset."""
+    found = items(name, [])
+    if present in found:
+        raise ImproperlyConfigured(f"{name}: the list contains AGENTHOST_SECRET_KEY itself; list only other keys.")
+    if len(set(found)) != len(found):
+        raise ImproperlyConfigured(f"{name}: a key is listed twice.")
+    return found
+
+
 def sealing_keys(name: str) -> list[bytes]:
     """Keys of 32 bytes in base64 (either alphabet), newest first; empty if the variable is unset."""
     return decode_keys(name, text(name))

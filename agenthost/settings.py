@@ -50,6 +50,8 @@ else:
             "and beat no secrets are generated, because all processes need the same ones."
         )
 SECRET_KEY = _secret_key
+# Accepted beside it, never used to sign: the keys before and after it while it is rotated (docs/rotation.md).
+SECRET_KEY_FALLBACKS = env.former_secrets("AGENTHOST_SECRET_KEY_FALLBACKS", _secret_key)
 AGENTHOST_PROVIDER_KEYS: dict[str, str] = {
     provider: key for provider, names in KEY_VARIABLES.items() if (key := next(filter(None, map(env.text, names)), ""))
 }

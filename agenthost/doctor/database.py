@@ -16,7 +16,9 @@ from django.db import connection
 from agenthost import database_diagnosis
 from agenthost.doctor.findings import Finding, fail, ok, warning
 from agents_app import installation
+from sessions_app.core.base import sealing, secret_keys
 from sessions_app.core.records import database_checks
+from sessions_app.management import sealed_values
 from sessions_app.models import AuditRecord, Turn
 
 NAME = "database"
@@ -156,6 +158,32 @@ def check_schema_and_keys() -> Iterator[Finding]:
         yield fail("keys", fault.problem, fault.fix)
     if not faults:
         yield ok("keys", "AGENTHOST_KEY_RING and AGENTHOST_SECRET_KEY match the database")
+        yield from check_rotation()
+
+
+def check_rotation() -> Iterator[Finding]:
+    """Which keys of the ring are in use, and whether the former secret keys are still needed."""
+    ring = sealing.key_ids()
+    for key, counts in sealed_values.counts_by_key().items():
+        used = ", ".join(f"{count} {name}" for name, count in counts.items())
+        number = sum(counts.values())
+        if key not in ring:
+            fix = "Add that key to the end of AGENTHOST_KEY_RING and run reseal_secrets. If it is lost, they stay unreadable."
+            yield warning("keys", f"{number} values are sealed with the key {key}, which is not in the ring: {used}.", fix)
+        elif key == ring[0]:
+            yield ok("keys", f"the newest key {key} seals: {used or 'nothing yet'}")
+        elif counts:
+            fix = f"When every process has {ring[0]} first: {installation.manage('reseal_secrets')}"
+            yield ok("keys", f"the older key {key} is in use: {used}. {fix}")
+        else:
+            yield ok("keys", f"the older key {key} is unused; it can be removed from AGENTHOST_KEY_RING")
+    if secret_keys.older():
+        if database_checks.secret_key_is_recorded():
+            detail = "the database has recorded the present AGENTHOST_SECRET_KEY; see docs/rotation.md when to remove the fallbacks"
+        else:
+            detail = "the database still expects one of AGENTHOST_SECRET_KEY_FALLBACKS. When every process has the new"
+            detail += f" AGENTHOST_SECRET_KEY: {installation.manage('accept_keys --secret-key')}"
+        yield ok("keys", detail)
 
 
 def _row(conn: psycopg.Connection[tuple[Any, ...]], statement: str, *parameters: object) -> tuple[Any, ...]:

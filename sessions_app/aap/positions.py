@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Sequence
 from functools import lru_cache
 
 from sessions_app.core.base.errors import UnknownPosition
@@ -26,13 +27,13 @@ def write(key: bytes, session: str, seq: int) -> str:
     return f"{seq:0{_NUMBER}x}{_signature(key, session, seq)}"
 
 
-def read(key: bytes, session: str, position: str) -> int:
-    """The event's number; UnknownPosition if the position was not issued for this session."""
+def read(keys: Sequence[bytes], session: str, position: str) -> int:
+    """The event's number; UnknownPosition if the position was not issued for this session with one of the keys."""
     number = position[:_NUMBER]
     if len(position) != _NUMBER + _SIGNATURE or not set(position) <= set("0123456789abcdef"):
         raise UnknownPosition
     seq = int(number, 16)
-    if not hmac.compare_digest(position[_NUMBER:], _signature(key, session, seq)):
+    if not any(hmac.compare_digest(position[_NUMBER:], _signature(key, session, seq)) for key in keys):
         raise UnknownPosition
     return seq
 

@@ -30,7 +30,7 @@ from sessions_app.aap.dialect import Dialect, Document
 from sessions_app.aap.stream import Mode, RunEnd, SSEEncoder
 from sessions_app.aap.versions import v3
 from sessions_app.core import turns
-from sessions_app.core.base import byte_budget, database, log_context
+from sessions_app.core.base import byte_budget, database, log_context, secret_keys
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import AgentGone, HistoryKindUndeclared, PositionPruned
 from sessions_app.core.log import journal
@@ -226,7 +226,8 @@ class EventStream(Endpoint):
         before_run = turns.position_before_run(session)
         starts = False
         if position is not None:
-            after = positions.read(_signing_key(), session.public_id, position)
+            keys = [positions.signing_key(key) for key in secret_keys.accepted()]
+            after = positions.read(keys, session.public_id, position)
             if before_run is None and not follows:
                 newest = journal.tail(session.pk).seq
                 if not self._anything_to_show(session, mode, after):
@@ -348,7 +349,7 @@ def _require_events(session: Session, start: int) -> None:
 
 
 def _signing_key() -> bytes:
-    return positions.signing_key(settings.SECRET_KEY)
+    return positions.signing_key(secret_keys.newest())
 
 
 def _encoder(session: Session, mode: Mode) -> SSEEncoder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from allauth.core.internal.cryptokit import normalize_user_code
@@ -65,22 +66,34 @@ def take_code(authenticator: Authenticator, code: str) -> bool:
 _TRIES = 3
 
 
-def reseal() -> tuple[int, int]:
-    """Seal the secrets with the newest key; returns how many changed, and how many cannot be unsealed."""
-    done = lost = 0
-    for row in Authenticator.objects.exclude(type=Authenticator.Type.WEBAUTHN):
-        data = dict(row.data)
-        try:
-            for name, value in row.data.items():
-                if isinstance(value, str) and second_factor_secrets.is_outdated(value):
-                    data[name] = second_factor_secrets.seal(second_factor_secrets.unseal(value))
-        except CannotUnseal:
-            lost += 1
-            continue
-        if data != row.data:
-            # Only if it was not changed meanwhile.
-            done += Authenticator.objects.filter(pk=row.pk, data=row.data).update(data=data)
-    return done, lost
+def sealed_counts() -> dict[str, int]:
+    """How many accounts' secrets are sealed with each key, by the key's id; recovery codes and TOTP keys count separately."""
+    found: dict[str, int] = {}
+    for data in Authenticator.objects.exclude(type=Authenticator.Type.WEBAUTHN).values_list("data", flat=True).iterator():
+        for value in data.values():
+            if isinstance(value, str) and (key := second_factor_secrets.key_id_of(value)) is not None:
+                found[key] = found.get(key, 0) + 1
+    return found
+
+
+def reseal() -> Iterator[tuple[int, int]]:
+    """As ``sealing.reseal``."""
+    for row in Authenticator.objects.exclude(type=Authenticator.Type.WEBAUTHN).order_by("pk").iterator():
+        yield _reseal(row)
+
+
+def _reseal(row: Authenticator) -> tuple[int, int]:
+    data = dict(row.data)
+    try:
+        for name, value in row.data.items():
+            if isinstance(value, str) and second_factor_secrets.is_outdated(value):
+                data[name] = second_factor_secrets.seal(second_factor_secrets.unseal(value))
+    except CannotUnseal:
+        return 0, 1
+    if data == row.data:
+        return 0, 0
+    # Only if it was not changed meanwhile.
+    return Authenticator.objects.filter(pk=row.pk, data=row.data).update(data=data), 0
 
 
 class RequireSecondFactor:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from django.conf import settings
+from django.db import connection
 from django.db.models import Model, QuerySet
 
 from agents_app import exact_json
@@ -82,18 +83,30 @@ def opens(sealed: bytes, place: Sequence[str | int]) -> bool:
     return True
 
 
-def fingerprint(text: str) -> str:
-    """A keyed digest: shows whether two secrets are equal, and nothing else."""
-    return hashlib.blake2b(
-        text.encode("utf-8", "surrogatepass"), key=settings.SECRET_KEY.encode()[:64], digest_size=32
-    ).hexdigest()
+def fingerprint(text: str, key: str | None = None) -> str:
+    """A keyed digest: shows whether two secrets are equal, and nothing else. ``key``: the secret key by default."""
+    keyed = (settings.SECRET_KEY if key is None else key).encode()[:64]
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), key=keyed, digest_size=32).hexdigest()
 
 
 # --- rows with a column ``sealed`` -----------------------------------------------------------------
 
 
-def reseal(rows: Iterable[M], place_of: Callable[[M], Sequence[str | int]]) -> tuple[int, int]:
-    """Encrypt the rows' values with the newest key; returns how many changed, and how many cannot be decrypted."""
+_PAGE = 500
+
+
+def reseal(model: type[M], place_of: Callable[[M], Sequence[str | int]]) -> Iterator[tuple[int, int]]:
+    """Encrypt the values of a table with the newest key, in pages: yields how many changed, and how many cannot be decrypted.
+
+    It can be interrupted and repeated: values that are sealed with the newest key already stay as they are.
+    """
+    last = 0
+    while rows := list(model._base_manager.filter(sealed__isnull=False, pk__gt=last).order_by("pk")[:_PAGE]):
+        last = rows[-1].pk
+        yield _reseal(rows, place_of)
+
+
+def _reseal(rows: Iterable[M], place_of: Callable[[M], Sequence[str | int]]) -> tuple[int, int]:
     newest, done, lost = newest_key_id(), 0, 0
     for row in rows:
         old = _sealed(row)
@@ -108,6 +121,16 @@ def reseal(rows: Iterable[M], place_of: Callable[[M], Sequence[str | int]]) -> t
         unchanged = type(row)._base_manager.filter(pk=row.pk, sealed=old)
         done += unchanged.update(sealed=seal(text, place_of(row)))
     return done, lost
+
+
+def counts(model: type[Model]) -> dict[str, int]:
+    """How many values of a table are sealed with each key, by the key's id."""
+    begin = f"substr(sealed, 1, {_KEY_ID_BYTES})"
+    as_hex = f"encode({begin}, 'hex')" if connection.vendor == "postgresql" else f"lower(hex({begin}))"
+    table = connection.ops.quote_name(model._meta.db_table)
+    with connection.cursor() as cursor:
+        cursor.execute(f"select {as_hex}, count(*) from {table} where sealed is not null group by 1 order by 1")
+        return dict(cursor.fetchall())
 
 
 def newest_opens(rows: QuerySet[M], place_of: Callable[[M], Sequence[str | int]]) -> bool:

@@ -21,6 +21,11 @@ def unseal(text: str) -> str:
     return sealing.unseal(_bytes(text), _PLACE)
 
 
+def key_id_of(text: str) -> str | None:
+    """The id of the key that sealed this value; None if it is not a sealed value."""
+    return sealing.key_id_of(_bytes(text)).hex() if text.startswith(_PREFIX) else None
+
+
 def is_outdated(text: str) -> bool:
     """Whether this is a sealed value, and not sealed with the newest key."""
     return text.startswith(_PREFIX) and sealing.key_id_of(_bytes(text)) != sealing.newest_key_id()

@@ -16,12 +16,11 @@ from importlib import import_module
 from pathlib import Path
 
 from django.apps import apps
-from django.conf import settings
 from django.db import connection, transaction
 from django.utils import timezone
 
 from agents_app import installation
-from sessions_app.core.base import sealing
+from sessions_app.core.base import sealing, secret_keys
 from sessions_app.core.records import options
 from sessions_app.core.tenancy import audit, definitions
 from sessions_app.models import InstallationMark
@@ -149,16 +148,28 @@ def key_faults() -> list[Fault]:
     marks, found = _read(), []
     if not _ring_opens(marks.get(_KEY_RING)):
         found.append(_ring_fault(marks.get(_KEY_RING)))
-    if not hmac.compare_digest(marks.get(_SECRET_KEY, _secret_key_mark()), _secret_key_mark()):
+    if not _secret_key_fits(marks.get(_SECRET_KEY), secret_keys.accepted()):
         found.append(
             Fault(
                 "secret_key",
                 "AGENTHOST_SECRET_KEY is not the one that this database was used with.",
-                "Set the previous one (embedded: the file secret_key in AGENTHOST_VAR_DIR)."
-                f" To change it on purpose, run: {installation.manage('accept_keys --secret-key')}",
+                "Set the previous one (embedded: the file secret_key in AGENTHOST_VAR_DIR), or list it in"
+                " AGENTHOST_SECRET_KEY_FALLBACKS. To change it on purpose, run:"
+                f" {installation.manage('accept_keys --secret-key')}",
             )
         )
     return found
+
+
+def secret_key_is_recorded() -> bool:
+    """Whether the stored mark is the first secret key's, so that its predecessors are no longer needed to start."""
+    return _secret_key_fits(_read().get(_SECRET_KEY), [secret_keys.newest()])
+
+
+def key_ring_mark() -> bytes | None:
+    """The stored test value, which is sealed with the key ring."""
+    mark = _read().get(_KEY_RING)
+    return None if mark is None else bytes.fromhex(mark)
 
 
 def is_marked() -> bool:
@@ -171,7 +182,7 @@ def make_marks() -> None:
     if is_marked():
         return
     now = timezone.now()
-    marks = {_KEY_RING: _ring_mark(), _SECRET_KEY: _secret_key_mark()}
+    marks = {_KEY_RING: _ring_mark(), _SECRET_KEY: _secret_key_mark(secret_keys.newest())}
     rows = [InstallationMark(name=name, value=value, updated_at=now) for name, value in marks.items()]
     # Several processes may start at the same time.
     InstallationMark.objects.bulk_create(rows, ignore_conflicts=True)
@@ -182,7 +193,7 @@ def accept(*, key_ring: bool, secret_key: bool, actor: str, address: str) -> Non
     """Replace the stored marks by those of this process's keys."""
     marks = {_KEY_RING: _ring_mark()} if key_ring else {}
     if secret_key:
-        marks[_SECRET_KEY] = _secret_key_mark()
+        marks[_SECRET_KEY] = _secret_key_mark(secret_keys.newest())
     for name, value in marks.items():
         _write(name, value)
         audit.record(actor=actor, action=audit.Action.INSTALLATION_KEYS_ACCEPTED, target=name, address=address)
@@ -217,8 +228,12 @@ def _ring_mark() -> str:
     return sealing.seal(_CANARY, _PLACE).hex()
 
 
-def _secret_key_mark() -> str:
-    return hmac.digest(settings.SECRET_KEY.encode(), b"agenthost installation", hashlib.sha256).hex()
+def _secret_key_mark(key: str) -> str:
+    return hmac.digest(key.encode(), b"agenthost installation", hashlib.sha256).hex()
+
+
+def _secret_key_fits(mark: str | None, keys: list[str]) -> bool:
+    return mark is None or any(hmac.compare_digest(mark, _secret_key_mark(key)) for key in keys)
 
 
 # Housekeeping ----------------------------------------------------------------------------------------

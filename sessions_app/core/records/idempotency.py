@@ -16,7 +16,7 @@ from django.db import IntegrityError
 from django.db.models.functions import Now
 
 from agents_app import exact_json
-from sessions_app.core.base import maintenance, raw_sql, sealing
+from sessions_app.core.base import maintenance, raw_sql, sealing, secret_keys
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import IdempotencyKeyReused, NotReady
 from sessions_app.core.base.pipeline import Rows
@@ -33,24 +33,28 @@ class IdempotencyKey:
     """The idempotency key of a request. ``client_key``: the key as sent, ``digest``: a digest of the body.
 
     The digest is keyed, because bodies contain secrets that could otherwise be guessed from the table. ``plain_digest`` is
-    the form of an older release; it recognises a retry across an upgrade.
+    the form of an older release; it recognises a retry across an upgrade, ``former_digests`` across a change of the secret
+    key.
     """
 
     route: str
     client_key: str
     digest: str
     plain_digest: str = field(repr=False)
+    former_digests: tuple[str, ...] = field(default=(), repr=False)
 
     @staticmethod
     def of(route: str, client_key: str, body: Any) -> IdempotencyKey:
         """The key of a request. Bodies that differ only in the order of members or in white space are the same."""
         text = _canonical(body)
-        keyed = sealing.fingerprint(exact_json.dumps([route, client_key, text]))
-        return IdempotencyKey(route, client_key, keyed, hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest())
+        whole = exact_json.dumps([route, client_key, text])
+        former = tuple(sealing.fingerprint(whole, key) for key in secret_keys.older())
+        plain = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+        return IdempotencyKey(route, client_key, sealing.fingerprint(whole), plain, former)
 
     def matches(self, stored: str) -> bool:
         """Whether a stored digest is of this body."""
-        return stored in (self.digest, self.plain_digest)
+        return stored in (self.digest, self.plain_digest, *self.former_digests)
 
 
 def _canonical(value: Any) -> str:

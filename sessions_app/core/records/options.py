@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 
 from agents_app.spec import AgentSpec
@@ -90,20 +90,9 @@ def opened(tenant: int, session: int) -> dict[str, str]:
     return opened_rows(tenant, session, [row[1:] for row in raw_sql.rows(_VALUES, ([session],))])
 
 
-def reseal(batch: int) -> tuple[int, int]:
-    """Encrypt at least ``batch`` values with the newest key; returns how many, and how many cannot be decrypted.
-
-    Call it until the first number is 0: then the second one counts the whole table.
-    """
-    total = lost = last = 0
-    while total < batch:
-        rows = list(OptionValue.objects.filter(sealed__isnull=False, pk__gt=last).order_by("pk")[:500])
-        if not rows:
-            break
-        last = rows[-1].pk
-        done, unreadable = sealing.reseal(rows, _place_of)
-        total, lost = total + done, lost + unreadable
-    return total, lost
+def reseal() -> Iterator[tuple[int, int]]:
+    """As ``sealing.reseal``."""
+    return sealing.reseal(OptionValue, _place_of)
 
 
 def newest_opens() -> bool:

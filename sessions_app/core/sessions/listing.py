@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from django.conf import settings
 from django.db.models import Q
 
 from agents_app import exact_json, registry
+from sessions_app.core.base import secret_keys
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import BadCursor
 from sessions_app.core.records import options as session_options
@@ -84,13 +84,13 @@ _CURSOR = struct.Struct(">QQ")
 _MARK_BYTES = 8
 
 
-def _mark(tenant: int, body: bytes) -> bytes:
-    return hmac.digest(settings.SECRET_KEY.encode(), b"cursor\0%d\0" % tenant + body, hashlib.sha256)[:_MARK_BYTES]
+def _mark(key: str, tenant: int, body: bytes) -> bytes:
+    return hmac.digest(key.encode(), b"cursor\0%d\0" % tenant + body, hashlib.sha256)[:_MARK_BYTES]
 
 
 def _cursor(tenant: int, row: int, created_at: datetime) -> str:
     body = _CURSOR.pack((created_at - _EPOCH) // timedelta(microseconds=1), row)
-    return base64.urlsafe_b64encode(body + _mark(tenant, body)).rstrip(b"=").decode()
+    return base64.urlsafe_b64encode(body + _mark(secret_keys.newest(), tenant, body)).rstrip(b"=").decode()
 
 
 def _read_cursor(tenant: int, cursor: str) -> tuple[datetime, int]:
@@ -99,7 +99,8 @@ def _read_cursor(tenant: int, cursor: str) -> tuple[datetime, int]:
     except (UnicodeEncodeError, binascii.Error) as error:
         raise BadCursor from error
     body, mark = raw[: _CURSOR.size], raw[_CURSOR.size :]
-    if len(body) != _CURSOR.size or not hmac.compare_digest(mark, _mark(tenant, body)):
+    fits = any(hmac.compare_digest(mark, _mark(key, tenant, body)) for key in secret_keys.accepted())
+    if len(body) != _CURSOR.size or not fits:
         raise BadCursor
     micros, row = _CURSOR.unpack(body)
     return _EPOCH + timedelta(microseconds=micros), row

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from django.conf import settings
 from django.db import transaction
@@ -43,9 +43,9 @@ def forget_known() -> None:
     _known.clear()
 
 
-def reseal() -> tuple[int, int]:
-    """Seal the keys with the newest key of the ring; returns how many changed, and how many cannot be unsealed."""
-    return sealing.reseal(AuditKey.objects.all(), lambda _: _PLACE)
+def reseal() -> Iterator[tuple[int, int]]:
+    """As ``sealing.reseal``."""
+    return sealing.reseal(AuditKey, lambda _: _PLACE)
 
 
 def _digest(key: bytes, purpose: str, values: Sequence[str | int | None]) -> str:

@@ -7,6 +7,7 @@ agents file. The operator's secrets (API keys, headers) are stored encrypted nex
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from functools import lru_cache
 
 from agents_app import exact_json, registry
@@ -83,9 +84,9 @@ def _place(row: AgentDefinition) -> list[str | int]:
     return ["definition", row.digest]
 
 
-def reseal() -> tuple[int, int]:
-    """Encrypt the secrets of all definitions with the newest key; returns how many, and how many cannot be decrypted."""
-    return sealing.reseal(AgentDefinition.objects.filter(sealed__isnull=False).iterator(), _place)
+def reseal() -> Iterator[tuple[int, int]]:
+    """As ``sealing.reseal``."""
+    return sealing.reseal(AgentDefinition, _place)
 
 
 def newest_opens() -> bool:

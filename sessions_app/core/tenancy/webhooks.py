@@ -9,7 +9,7 @@ import base64
 import hashlib
 import hmac
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -221,9 +221,9 @@ def signatures(with_secrets: Sequence[str], event: str, timestamp: int, body: by
     return " ".join("v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode() for key in keys)
 
 
-def reseal() -> tuple[int, int]:
-    """Seal all secrets with the newest key of the ring; as ``sealing.reseal``."""
-    return sealing.reseal(WebhookSecret.objects.all().iterator(), lambda row: _place(row.webhook_id))
+def reseal() -> Iterator[tuple[int, int]]:
+    """As ``sealing.reseal``."""
+    return sealing.reseal(WebhookSecret, lambda row: _place(row.webhook_id))
 
 
 # --- deliveries ------------------------------------------------------------------------------------

@@ -15,8 +15,8 @@ from sessions_app.management.operator import OperatorCommand
 class Command(OperatorCommand):
     help = (
         "Accepts a key ring, a secret key or a volume of workspaces that this database was not used with: for lost keys and"
-        " volumes, and for a secret key that is changed on purpose. To replace a key of the ring that you still have, see"
-        " reseal_secrets."
+        " volumes, and for a secret key that is changed on purpose. To rotate keys without refusing anything, see"
+        " docs/rotation.md."
     )
     examples = """
 accept_keys --secret-key
@@ -33,7 +33,8 @@ accept_keys --workspaces
         parser.add_argument(
             "--secret-key",
             action="store_true",
-            help="AGENTHOST_SECRET_KEY was changed: admin users must sign in again; clients' positions and cursors are refused",
+            help="AGENTHOST_SECRET_KEY was changed: what the previous one signed is accepted only while"
+            " AGENTHOST_SECRET_KEY_FALLBACKS lists it",
         )
         parser.add_argument(
             "--workspaces",

@@ -19,14 +19,14 @@ def test_positions_are_in_the_order_of_the_events(first: int, second: int) -> No
     one, two = positions.write(KEY, "sess_a", first), positions.write(KEY, "sess_a", second)
     assert (one < two) == (first < second)
     assert len(one) == len(two)
-    assert positions.read(KEY, "sess_a", one) == first
+    assert positions.read([KEY], "sess_a", one) == first
 
 
 @pytest.mark.rule("A120")
 @given(st.text() | st.from_regex(r"\A[0-9a-f]{28}\Z"))
 def test_a_forged_position_is_unknown(position: str) -> None:
     with pytest.raises(UnknownPosition):
-        positions.read(KEY, "sess_a", position)
+        positions.read([KEY], "sess_a", position)
 
 
 @pytest.mark.rule("A3", "A120")
@@ -40,4 +40,4 @@ def test_a_position_of_another_session_number_or_server_is_unknown() -> None:
         (KEY, "sess_a", " " + position[1:]),
     ]:
         with pytest.raises(UnknownPosition):
-            positions.read(key, session, text)
+            positions.read([key], session, text)

@@ -267,7 +267,7 @@ def test_a_stream_begins_with_session_start_and_each_event_has_a_position(old: P
     found = positioned(whole(response))
     assert [(name, data) for _, name, data in found] == [("session_start", {"sessionId": session.public_id}), *CANCELLED]
     key = positions.signing_key(settings.SECRET_KEY)
-    places = [positions.read(key, session.public_id, position) for position, _, _ in found]
+    places = [positions.read([key], session.public_id, position) for position, _, _ in found]
     assert places == sorted(set(places))
 
 
