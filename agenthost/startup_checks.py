@@ -31,6 +31,13 @@ def check() -> None:
     database_checks.make_marks()
 
 
+def check_after_migrating() -> None:
+    """``check`` without the question whether a restore is complete: that one needs the migrated schema."""
+    _check_connection()
+    _refuse(database_checks.key_faults())
+    database_checks.make_marks()
+
+
 def check_before_forking() -> None:
     """``check`` that leaves neither a connection nor a thread. What it loads and stores in memory is shared by the children."""
     wrapper: Any = connection

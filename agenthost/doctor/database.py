@@ -153,6 +153,8 @@ def check_schema_and_keys() -> Iterator[Finding]:
         yield fail("schema", schema.problem, schema.fix)
         return
     yield ok("schema", "matches this release, all migrations are applied")
+    if (restored := database_checks.restore_fault()) is not None:
+        yield fail("restore", restored.problem, restored.fix)
     faults = database_checks.key_faults()
     for fault in faults:
         yield fail("keys", fault.problem, fault.fix)
@@ -179,7 +181,9 @@ def check_rotation() -> Iterator[Finding]:
             yield ok("keys", f"the older key {key} is unused; it can be removed from AGENTHOST_KEY_RING")
     if secret_keys.older():
         if database_checks.secret_key_is_recorded():
-            detail = "the database has recorded the present AGENTHOST_SECRET_KEY; see docs/rotation.md when to remove the fallbacks"
+            detail = (
+                "the database has recorded the present AGENTHOST_SECRET_KEY; see docs/rotation.md when to remove the fallbacks"
+            )
         else:
             detail = "the database still expects one of AGENTHOST_SECRET_KEY_FALLBACKS. When every process has the new"
             detail += f" AGENTHOST_SECRET_KEY: {installation.manage('accept_keys --secret-key')}"

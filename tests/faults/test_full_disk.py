@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import resource
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,6 +19,7 @@ from tests.e2e.server import Server
 from tests.fakes import steps
 from tests.fakes.model_server import ModelServer
 from tests.faults.clients import acceptable
+from tests.small_disks import small_disk
 
 SIZE = 48 * 2**20
 
@@ -34,27 +33,11 @@ class Disk:
     empty: Callable[[], object]
 
 
-@contextlib.contextmanager
-def small_disk(path: Path) -> Iterator[Path]:
-    path.mkdir(parents=True)
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(path)], check=False, capture_output=True, text=True
-    )
-    if mounted.returncode:
-        pytest.skip(f"cannot mount a small disk: {mounted.stderr.strip()}")
-    try:
-        yield path
-    finally:
-        subprocess.run(["umount", "-l", str(path)], check=True)
-
-
 @pytest.fixture(params=[pytest.param("a small disk", marks=pytest.mark.slow), "a quota"])
 def disk(request: pytest.FixtureRequest, tmp_path: Path, model: ModelServer) -> Iterator[Disk]:
     with contextlib.ExitStack() as stack:
         if request.param == "a small disk":
-            if os.geteuid() != 0:
-                pytest.skip("only root can mount a small disk")
-            place = stack.enter_context(small_disk(tmp_path / "disk"))
+            place = stack.enter_context(small_disk(tmp_path / "disk", SIZE))
             server = stack.enter_context(servers.running("embedded", tmp_path, model.url, environment=settings(place)))
             filler = place / "filler"
             yield Disk(server, lambda: fill(filler), filler.unlink)

@@ -34,7 +34,7 @@ class Command(migrate.Command):
             database_checks.allow_previous_release()
             self._migrate(*args, **options)
             if database_checks.schema_fault() is None:
-                startup_checks.check()
+                startup_checks.check_after_migrating()
             if settings.AGENTHOST_RUNTIME_ROLE:
                 roles.grant(settings.AGENTHOST_RUNTIME_ROLE)
         except ImproperlyConfigured as error:

@@ -9,7 +9,7 @@ import hashlib
 import hmac
 import json
 import pkgutil
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import lru_cache
 from importlib import import_module
@@ -27,6 +27,8 @@ from sessions_app.models import InstallationMark
 
 _APP = "sessions_app"
 _KEY_RING, _SECRET_KEY, _OPTIONAL, _HOUSEKEEPING = "key_ring", "secret_key", "optional_migrations", "housekeeping"
+RESTORE = "restore"
+"""The name of the mark from a restore until it was completed; no process starts meanwhile."""
 _PLACE = ["canary", _KEY_RING]
 _CANARY = "the key ring opens this database"
 _NAMED = 3
@@ -49,7 +51,9 @@ class Fault:
 def faults() -> list[Fault]:
     """All faults; the schema comes first, because keys can be compared only with a compatible schema."""
     schema = schema_fault()
-    return [schema] if schema is not None else key_faults()
+    if schema is not None:
+        return [schema]
+    return [*key_faults(), *([] if (restored := restore_fault()) is None else [restored])]
 
 
 # The schema ------------------------------------------------------------------------------------------
@@ -145,10 +149,19 @@ def _optional_migrations() -> set[str]:
 
 def key_faults() -> list[Fault]:
     """The faults of a key ring that cannot decrypt this database's secrets and of a changed secret key. Needs the schema."""
-    marks, found = _read(), []
-    if not _ring_opens(marks.get(_KEY_RING)):
-        found.append(_ring_fault(marks.get(_KEY_RING)))
-    if not _secret_key_fits(marks.get(_SECRET_KEY), secret_keys.accepted()):
+    marks = _read()
+    if marks.get(_KEY_RING) is None and not (options.newest_opens() and definitions.newest_opens()):
+        # No mark yet: the newest encrypted values were tested instead.
+        return [_ring_fault(None)]
+    return faults_of_marks(marks.get(_KEY_RING), marks.get(_SECRET_KEY))
+
+
+def faults_of_marks(key_ring: str | None, secret_key: str | None) -> list[Fault]:
+    """The same for these marks, of this database or of a backup; None: there is none."""
+    found = []
+    if key_ring is not None and not sealing.opens(bytes.fromhex(key_ring), _PLACE):
+        found.append(_ring_fault(key_ring))
+    if not _secret_key_fits(secret_key, secret_keys.accepted()):
         found.append(
             Fault(
                 "secret_key",
@@ -206,13 +219,6 @@ def reseal() -> None:
         _write(_KEY_RING, _ring_mark())
 
 
-def _ring_opens(mark: str | None) -> bool:
-    if mark is None:
-        # No mark yet: test the newest encrypted values instead.
-        return options.newest_opens() and definitions.newest_opens()
-    return sealing.opens(bytes.fromhex(mark), _PLACE)
-
-
 def _ring_fault(mark: str | None) -> Fault:
     sealed_with = f" The database was last sealed with the key {mark[:16]}." if mark else ""
     return Fault(
@@ -234,6 +240,51 @@ def _secret_key_mark(key: str) -> str:
 
 def _secret_key_fits(mark: str | None, keys: list[str]) -> bool:
     return mark is None or any(hmac.compare_digest(mark, _secret_key_mark(key)) for key in keys)
+
+
+# A restored database ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreMark:
+    """Which backup the database was restored from. ``leapt``: the counters have left the numbers that clients may know."""
+
+    backup: str
+    at: str
+    leapt: bool = False
+
+    def text(self) -> str:
+        return json.dumps(asdict(self))
+
+    @property
+    def made_at(self) -> datetime:
+        return datetime.fromisoformat(self.at)
+
+
+def restore_mark() -> RestoreMark | None:
+    """The mark of a restore that is not complete."""
+    value = _read().get(RESTORE)
+    return None if value is None else RestoreMark(**json.loads(value))
+
+
+def mark_restore(mark: RestoreMark) -> None:
+    _write(RESTORE, mark.text())
+
+
+def end_restore() -> None:
+    """From now on processes may use the database."""
+    InstallationMark.objects.filter(name=RESTORE).delete()
+
+
+def restore_fault() -> Fault | None:
+    """Why no process may use this database yet: it was restored, and its counters may hand out numbers that clients know."""
+    if RESTORE not in _read():
+        return None
+    return Fault(
+        "restore",
+        "The database was restored from a backup, and the restore is not complete.",
+        f"Run the same restore again, or: {installation.manage('verify_restore')}",
+    )
 
 
 # Housekeeping ----------------------------------------------------------------------------------------

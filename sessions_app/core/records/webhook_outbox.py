@@ -38,6 +38,7 @@ _BEHIND = """
 select w.id, c.seq from sessions_app_webhook w join tenant_counter c on c.tenant_id = w.tenant_id
 where w.disabled_at is null and c.seq > w.position order by w.id limit %s
 """
+_FIRST = "select min(seq) from event where tenant_id = %s and seq > %s"
 _NEW = """
 select seq, session_id, kind, data, at from event
 where partition = 0 and tenant_id = %s and seq > %s and seq <= %s and kind in (%s, %s, %s, %s) order by seq limit %s
@@ -67,7 +68,9 @@ def _record_of(webhook: int, upto: int) -> int:
         )
         if row is None or row.position >= upto:
             return 0
-        upto = min(upto, row.position + _NUMBERS)
+        # After a crash or a restore, there are numbers without events: after a restore, billions.
+        ((first,),) = raw_sql.rows(_FIRST, (row.tenant_id, row.position))
+        upto = upto if first is None else min(upto, first - 1 + _NUMBERS)
         found = raw_sql.rows(_NEW, (row.tenant_id, row.position, upto, *(kind.value for kind in _KINDS), _EVENTS))
         if len(found) == _EVENTS:
             upto = found[-1][0]

@@ -32,6 +32,8 @@ class Action(StrEnum):
     KEY_ROTATED = "key_rotated"
     KEY_USED_FROM_NEW_ADDRESS = "key_used_from_new_address"
     INSTALLATION_KEYS_ACCEPTED = "installation_keys_accepted"
+    DATABASE_BACKED_UP = "database_backed_up"
+    DATABASE_RESTORED = "database_restored"
     AUDIT_EXPORTED = "audit_exported"
     AUDIT_VERIFIED = "audit_verified"
     AUDIT_PRUNED = "audit_pruned"

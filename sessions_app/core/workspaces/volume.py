@@ -73,6 +73,30 @@ def accept(*, actor: str, address: str = "") -> None:
     forget()
 
 
+def refuses(wanted: str) -> str | None:
+    """Why this process's volume cannot become the one with this id, before a restore; None if it is, or is new."""
+    base: Path | None = settings.AGENTHOST_WORKSPACES_DIR
+    assert base is not None
+    try:
+        found = _read(base)
+    except OSError as error:
+        return f"AGENTHOST_WORKSPACES_DIR cannot be used: {error.strerror}. Make it a directory that this user may change."
+    if found is None or found == wanted:
+        return None
+    return (
+        f"AGENTHOST_WORKSPACES_DIR is the volume of another database: its file {FILE} has another id. Set it to an empty volume."
+    )
+
+
+def adopt(wanted: str) -> None:
+    """Give a new volume this id, which the restored database expects."""
+    base: Path | None = settings.AGENTHOST_WORKSPACES_DIR
+    assert base is not None
+    if _read(base) is None:
+        _make(base, wanted)
+    forget()
+
+
 def forget() -> None:
     """Check anew next time."""
     with _lock:
@@ -127,13 +151,13 @@ def _read(base: Path) -> str | None:
         return None
 
 
-def _make(base: Path) -> str | None:
+def _make(base: Path, volume_id: str | None = None) -> str | None:
     """Create the directory and the file. Of several processes that do it together, one wins."""
     base.mkdir(mode=0o711, parents=True, exist_ok=True)
     handle, draft = tempfile.mkstemp(dir=base, prefix=f".{FILE}-")
     try:
         with os.fdopen(handle, "w", encoding="ascii") as file:
-            file.write(secrets.token_hex(16) + "\n")
+            file.write((volume_id or secrets.token_hex(16)) + "\n")
             file.flush()
             os.fsync(file.fileno())
         # The id is no secret, and the processes may have several users.

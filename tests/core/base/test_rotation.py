@@ -91,8 +91,8 @@ def test_every_kind_of_sealed_value_is_counted_and_sealed_again(alice: World, se
     database_checks.make_marks()
     session = alice.session(options={"key": "sk-canary"})
     alice.say(session, "hello")
-    wanted = {"url": "https://hooks.example.org/", "types": [webhooks.TURN_ENDED], "description": ""}
-    made = webhooks.create(alice.caller.tenant, actor="test", **wanted)
+    types = [webhooks.TURN_ENDED]
+    made = webhooks.create(alice.caller.tenant, url="https://hooks.example.org/", types=types, description="", actor="test")
     person = User.objects.create_user("ann")
     Authenticator.objects.create(user=person, type="totp", data={"secret": second_factor_secrets.seal("JBSWY3DP")})
     audit_keys.mac("test", ["x"])
@@ -134,7 +134,7 @@ def test_values_that_another_process_seals_with_the_old_key_meanwhile_are_report
         settings.AGENTHOST_KEY_RING = [new, old]
 
     monkeypatch.setattr(database_checks, "reseal", then_another_process_writes)
-    with pytest.raises(CommandError, match="1 values? .* with an older key meanwhile"):
+    with pytest.raises(CommandError, match="with an older key meanwhile"):
         call_command("reseal_secrets", stdout=StringIO())
     monkeypatch.undo()
     call_command("reseal_secrets", stdout=StringIO())
