@@ -92,19 +92,27 @@ class Keys:
 class Process:
     """A process of one role, which logs to a file."""
 
-    def __init__(self, role: str, environment: Mapping[str, str], log: Path, *arguments: str, preloaded: bool = True) -> None:
+    def __init__(
+        self,
+        role: str,
+        environment: Mapping[str, str],
+        log: Path,
+        *arguments: str,
+        preloaded: bool = True,
+        root: Path = ROOT,
+    ) -> None:
         self.role = role
         self.log = log
         self.popen: subprocess.Popen[bytes] | preloading.Program
-        starter = preloading.starter_for(environment) if preloaded and not arguments else None
+        starter = preloading.starter_for(environment) if preloaded and not arguments and root == ROOT else None
         with log.open("ab") as output:
             if starter is not None:
                 self.popen = starter.start(role, environment, output.fileno())
                 return
             self.popen = subprocess.Popen(
-                [str(ROOT / "ops" / "entrypoint"), role, *arguments],
-                env=dict(environment),
-                cwd=ROOT,
+                [str(root / "ops" / "entrypoint"), role, *arguments],
+                env={**environment, "PYTHONPATH": str(root)},
+                cwd=root,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -150,6 +158,8 @@ class Server:
     """How many processes each web and each worker is."""
     preloaded: bool = True
     """Its processes may be forked from one that has imported the libraries."""
+    root: Path = ROOT
+    """The code of processes that are started from now on; another one for those of another release."""
     ports: list[int] = field(default_factory=list)
     webs: list[Process] = field(default_factory=list)
     workers: list[Process] = field(default_factory=list)
@@ -166,7 +176,7 @@ class Server:
     def _start(self, role: str, **extra: str) -> Process:
         log = self.directory / f"{role}-{next(self._numbers)}.log"
         arguments = ["--processes", str(self.forked)] if self.forked > 1 and role in ("web", "worker") else []
-        return Process(role, {**self.environment, **extra}, log, *arguments, preloaded=self.preloaded)
+        return Process(role, {**self.environment, **extra}, log, *arguments, preloaded=self.preloaded, root=self.root)
 
     def start_web(self, index: int | None = None) -> Process:
         """Start a web process (embedded: the only process). ``index`` restarts one on its old port."""
@@ -294,8 +304,8 @@ class Server:
             with (self.directory / "keys.log").open("ab") as log:
                 self._key_maker = subprocess.Popen(
                     [sys.executable, "-c", MAKE_KEYS],
-                    env={**self.environment, "DJANGO_SETTINGS_MODULE": "agenthost.settings"},
-                    cwd=ROOT,
+                    env={**self.environment, "PYTHONPATH": str(self.root), "DJANGO_SETTINGS_MODULE": "agenthost.settings"},
+                    cwd=self.root,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=log,
@@ -366,6 +376,7 @@ def running(
     preloaded: bool = True,
     environment: Mapping[str, str] | None = None,
     database_url: str | None = None,
+    root: Path = ROOT,
 ) -> Iterator[Server]:
     """A new installation with its own database, the agents of the tests and the keys."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -373,7 +384,7 @@ def running(
     agents_file.write(directory / "agents.toml", model_url)
     with contextlib.ExitStack() as stack:
         variables = {**base_environment(directory, tools), **(environment or {})}
-        server = Server(shape, directory, variables, tools, forked=forked, preloaded=preloaded)
+        server = Server(shape, directory, variables, tools, forked=forked, preloaded=preloaded, root=root)
         if database_url is not None or not _KINDS_OF_DATA.isdisjoint(environment or {}):
             if shape == "production":
                 server.environment |= stack.enter_context(own_services(server, database_url or os.environ["DATABASE_URL"]))
@@ -393,18 +404,23 @@ _KINDS_OF_DATA = frozenset({"AGENTHOST_VAR_DIR", "AGENTHOST_SECRET_KEY", "AGENTH
 
 def install(server: Server) -> None:
     """Migrate the server's database, and create tenants and keys."""
+    migrate(server)
+    server.keys = Keys(*server.make_keys(*CAST))
+    server.stop_making_keys()
+
+
+def migrate(server: Server) -> None:
+    """Bring the server's database to the schema of its code."""
     migrated = subprocess.run(
-        [str(ROOT / "ops" / "entrypoint"), "migrate"],
-        env={**server.environment, **server.owner},
-        cwd=ROOT,
+        [str(server.root / "ops" / "entrypoint"), "migrate"],
+        env={**server.environment, **server.owner, "PYTHONPATH": str(server.root)},
+        cwd=server.root,
         capture_output=True,
         text=True,
         timeout=240,
         check=False,
     )
     assert migrated.returncode == 0, migrated.stdout + migrated.stderr
-    server.keys = Keys(*server.make_keys(*CAST))
-    server.stop_making_keys()
 
 
 def installation_secrets() -> dict[str, str]:

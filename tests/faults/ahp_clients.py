@@ -249,6 +249,17 @@ class AhpClient:
         return False
 
 
+async def all_turns(client: Any, uri: str) -> list[dict[str, Any]]:
+    """All pages of a session's turns."""
+    turns: list[dict[str, Any]] = []
+    while True:
+        before = {"before": turns[0]["id"]} if turns else {}
+        page = await client.request("fetchTurns", {"session": uri, "limit": 200, **before})
+        turns = page["turns"] + turns
+        if not page["hasMore"]:
+            return turns
+
+
 def check_turns(observed: Observations, uri: str, state: dict[str, Any], turns: list[dict[str, Any]]) -> None:
     """Each accepted turn exists once, each queued message waits or became a turn once, and no text was repeated."""
     ids = [turn["id"] for turn in turns]

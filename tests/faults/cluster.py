@@ -13,6 +13,7 @@ from ops.services import Postgres, free_port
 from tests.e2e import agents_file
 from tests.e2e import server as servers
 from tests.e2e.server import Process, Server
+from tests.paths import ROOT
 
 SETTINGS = {
     "AGENTHOST_LEASE_SECONDS": "5",
@@ -192,7 +193,11 @@ def wait_log(process: Process, words: str, timeout: float = 120.0) -> None:
 
 @contextlib.contextmanager
 def running(
-    directory: Path, model_url: str, postgres: Postgres, environment: Mapping[str, str] | None = None
+    directory: Path,
+    model_url: str,
+    postgres: Postgres,
+    environment: Mapping[str, str] | None = None,
+    root: Path = ROOT,
 ) -> Iterator[Cluster]:
     agents = {"AGENTHOST_AGENTS_FILE": str(write_agents(directory, model_url))}
     with servers.running(
@@ -203,6 +208,7 @@ def running(
         workers=2,
         environment={**SETTINGS, **agents, **(environment or {})},
         database_url=postgres.url(),
+        root=root,
     ) as server:
         cluster = Cluster(server, postgres)
         try:

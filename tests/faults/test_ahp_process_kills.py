@@ -7,7 +7,6 @@ import logging
 import os
 import random
 import secrets
-from typing import Any
 
 import pytest
 
@@ -15,7 +14,7 @@ from sessions_app.ahp.versions.v0_1.wire.state import ROOT
 from tests.e2e.ahp_steps import create_session
 from tests.e2e.ahp_watcher import watching, without_clock
 from tests.fakes.model_server import ModelServer
-from tests.faults.ahp_clients import AhpClient, Observations, check_turns
+from tests.faults.ahp_clients import AhpClient, Observations, all_turns, check_turns
 from tests.faults.cluster import Cluster
 
 log = logging.getLogger(__name__)
@@ -38,16 +37,6 @@ async def _kill_processes(cluster: Cluster, chance: random.Random) -> list[str]:
         else:
             await asyncio.to_thread(cluster.kill_worker, index)
     return killed
-
-
-async def _all_turns(client: Any, uri: str) -> list[dict[str, Any]]:
-    turns: list[dict[str, Any]] = []
-    while True:
-        before = {"before": turns[0]["id"]} if turns else {}
-        page = await client.request("fetchTurns", {"session": uri, "limit": 200, **before})
-        turns = page["turns"] + turns
-        if not page["hasMore"]:
-            return turns
 
 
 @pytest.mark.slow
@@ -79,7 +68,7 @@ async def test_forty_clients_lose_nothing_while_webs_and_workers_are_killed(clus
             await client.client.check(uri)
     async with watching(server, server.keys.alice, "judge", ROOT, *uris) as judge:
         for uri in uris:
-            check_turns(observed, uri, judge.state(uri), await _all_turns(judge, uri))
+            check_turns(observed, uri, judge.state(uri), await all_turns(judge, uri))
         for client in clients:
             for uri in client.uris:
                 assert without_clock(client.client.state(uri)) == without_clock(judge.state(uri))

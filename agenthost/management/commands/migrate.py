@@ -33,6 +33,8 @@ class Command(migrate.Command):
             # Before the first migration, because processes of the previous release still run meanwhile.
             database_checks.allow_previous_release()
             self._migrate(*args, **options)
+            # A new database had no table for it; its server may go back to the previous release, too.
+            database_checks.allow_previous_release()
             if database_checks.schema_fault() is None:
                 startup_checks.check_after_migrating()
             if settings.AGENTHOST_RUNTIME_ROLE:
