@@ -30,7 +30,7 @@ export class ConversationView {
     const focused = document.activeElement;
     const isOurs = this.#root.contains(focused);
     const elements = conversation.entries.map((entry) => {
-      const node = this.#nodes.get(entry) ?? new EntryNode(entry, (call) => this.#call(call));
+      const node = this.#nodes.get(entry) ?? new EntryNode(entry, (call) => this.#call(call), (change) => this.#keepingEnd(change));
       kept.set(entry, node);
       node.update(pending);
       return node.element;
@@ -45,6 +45,13 @@ export class ConversationView {
 
   #isAtEnd() {
     return this.#root.scrollHeight - this.#root.scrollTop - this.#root.clientHeight < 60;
+  }
+
+  // Make a change after which the end is in view if it was before.
+  #keepingEnd(change) {
+    const atEnd = this.#isAtEnd();
+    change();
+    if (atEnd) this.#toEnd();
   }
 
   #toEnd() {
@@ -72,10 +79,11 @@ class EntryNode {
   #text = null;
   #next = 0;
 
-  // `nodeOf(call)` returns what shows a call.
-  constructor(entry, nodeOf) {
+  // `nodeOf(call)` returns what shows a call; `keepingEnd(change)` makes a change outside `update`.
+  constructor(entry, nodeOf, keepingEnd) {
     this.entry = entry;
     this.nodeOf = nodeOf;
+    this.keepingEnd = keepingEnd;
     this.element = make("article", { class: `entry ${entry.kind}${entry.isError ? " error" : ""}`, "aria-label": NAMES[entry.kind] });
     if (entry.kind !== "note") this.element.append(make("div", { class: "who" }, NAMES[entry.kind]));
     this.content = make("div", { class: "content" });
@@ -124,7 +132,7 @@ class EntryNode {
     if (began < this.#next) {
       // A long text takes long to lay out: not at each delta.
       clearTimeout(this.later);
-      this.later = setTimeout(() => replace(element, markdown(this.entry.text)), this.#next - began);
+      this.later = setTimeout(() => this.keepingEnd(() => replace(element, markdown(this.entry.text))), this.#next - began);
       return;
     }
     replace(element, markdown(text));
