@@ -117,7 +117,18 @@ def addresses(server: Server, webhook: str) -> list[str]:
     server.alice.turn(session, HOSTILE)
     below = (
         *("", "sessions/", f"sessions/{session}/", f"sessions/{session}/export/", f"sessions/{session}/delete/"),
-        *("use/", "keys/", "keys/new/", "webhooks/", "webhooks/new/", f"webhooks/{webhook}/", "members/", "playground/", "audit/", "export/"),
+        *(
+            "use/",
+            "keys/",
+            "keys/new/",
+            "webhooks/",
+            "webhooks/new/",
+            f"webhooks/{webhook}/",
+            "members/",
+            "playground/",
+            "audit/",
+            "export/",
+        ),
     )
     return [f"{server.origin()}/console/", *(f"{server.origin()}/console/alice/{path}" for path in below)]
 
