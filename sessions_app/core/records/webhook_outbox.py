@@ -38,7 +38,7 @@ _BEHIND = """
 select w.id, c.seq from sessions_app_webhook w join tenant_counter c on c.tenant_id = w.tenant_id
 where w.disabled_at is null and c.seq > w.position order by w.id limit %s
 """
-_FIRST = "select min(seq) from event where tenant_id = %s and seq > %s"
+_FIRST = "select min(seq) from event where partition = 0 and tenant_id = %s and seq > %s"
 _NEW = """
 select seq, session_id, kind, data, at from event
 where partition = 0 and tenant_id = %s and seq > %s and seq <= %s and kind in (%s, %s, %s, %s) order by seq limit %s

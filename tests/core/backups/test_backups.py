@@ -6,9 +6,12 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
 from django.db import connection, transaction
 from django.utils import timezone
 from pytest_django import Settings
@@ -21,13 +24,13 @@ from sessions_app.core import turns
 from sessions_app.core.base.errors import PositionPruned
 from sessions_app.core.log import journal
 from sessions_app.core.log.journal import restored
-from sessions_app.core.records import database_checks, webhook_outbox
+from sessions_app.core.records import database_checks, live_workers, webhook_outbox
 from sessions_app.core.records.database_checks import RestoreMark
 from sessions_app.core.tenancy import webhooks
 from sessions_app.core.workspaces import places, volume
-from sessions_app.models import JournalGap, TenantCounter, Workspace
+from sessions_app.models import AuditRecord, JournalGap, TenantCounter, Workspace
 from sessions_app.workspace.tree import Tree
-from tests.core.conftest import World
+from tests.core.conftest import World, turn_of
 from tests.small_disks import small_disk
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -196,6 +199,29 @@ def test_programs_that_are_missing_or_too_old_are_named_with_the_fix(tmp_path: P
     assert programs.folder(server=14) == (tmp_path, 14)
     with pytest.raises(BackupError, match=r"too old: 14 in .*; at least version 17 is needed"):
         programs.folder(server=14, dumped_with=17)
+
+
+def test_a_database_that_was_restored_by_other_means_is_completed_by_itself(alice: World) -> None:
+    session = alice.session()
+    accepted = alice.say(session, "hello")
+    seen = TenantCounter.objects.get(tenant_id=alice.caller.tenant).seq
+    live_workers.announce("still-running")
+    with pytest.raises(CommandError, match="Workers use this database"):
+        call_command("verify_restore")
+    live_workers.leave("still-running")
+    out = StringIO()
+    call_command("verify_restore", stdout=out)
+    assert "1 turns that were queued or running have ended as interrupted" in out.getvalue()
+    turn = turn_of(accepted)
+    assert (turn.state, turn.error) == ("error", "interrupted")
+    assert TenantCounter.objects.get(tenant_id=alice.caller.tenant).seq > seen + restored.MARGIN_SECONDS * 2**20
+    assert AuditRecord.objects.get(action="database_restored").target == "a physical backup"
+
+
+def test_turns_are_kept_on_request(alice: World) -> None:
+    accepted = alice.say(alice.session(), "hello")
+    call_command("verify_restore", "--keep-turns", stdout=StringIO())
+    assert turn_of(accepted).state == "queued"
 
 
 # The numbers of events -------------------------------------------------------------------------------
