@@ -314,6 +314,7 @@ def test_under_load_every_session_is_restored_as_of_one_moment(shape: str, tmp_p
             found = {each["sessionId"]: alice.history(each["sessionId"]) for each in alice.all_sessions()}
             assert set(finished) <= set(found) <= set(finals)
             assert {each: found[each] for each in finished} == {each: finals[each] for each in finished}
-            assert [each for each in found if not is_begin_of(found[each], finals[each])] == []
+            strange = [each for each in found if not is_begin_of(found[each], finals[each])]
+            assert [(found[each][-3:], finals[each][: len(found[each])][-3:]) for each in strange] == []
             for session in found:
                 assert alice.turn(session, model.script([steps.text("on")])).text == "on"

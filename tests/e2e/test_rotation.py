@@ -57,9 +57,10 @@ class Traffic:
         self._next = 0
         self._position: str | None = None
         self._cursor: str | None = None
-        self.first = self._client().create({"name": "pilot", "options": {"model_key": OWN_KEY}})
-        for _ in range(51):
-            self._client().create("echo")
+        with closing(self._client()) as client:
+            self.first = client.create({"name": "pilot", "options": {"model_key": OWN_KEY}})
+            for _ in range(51):
+                client.create("echo")
 
     def _client(self) -> Client:
         """Of the next web, so that what one has signed is sent to the other."""
