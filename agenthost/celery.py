@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Sequence
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agenthost.settings")
 
@@ -14,8 +15,17 @@ from kombu import Exchange, Queue
 
 from agenthost import memory_broker, redis_broker  # noqa: F401 - the import registers the transport for redis:
 
-# No acknowledgements: a lost wake-up does no harm, and acknowledging them took half of the consumer's time.
-QUEUE = Queue("agenthost", Exchange("agenthost", type="direct"), routing_key="agenthost", no_ack=True)
+
+def queue_named(name: str) -> Queue:
+    """A queue of the broker.
+
+    No acknowledgements: a lost wake-up does no harm, and acknowledging them took half of the consumer's time.
+    """
+    return Queue(name, Exchange(name, type="direct"), routing_key=name, no_ack=True)
+
+
+QUEUE = queue_named("agenthost")
+"""The default queue."""
 WAKE, HOUSEKEEPING = "agenthost.wake_worker", "agenthost.housekeeping"
 
 
@@ -104,6 +114,13 @@ def make_app(broker_url: str) -> Celery:
 
 app = make_app(settings.AGENTHOST_BROKER_URL or memory_broker.URL)
 app.set_default()
+
+
+def declare(app: Celery, names: Sequence[str]) -> None:
+    """Make queues known to Celery before a consumer takes them, which would declare them with acknowledgements."""
+    for name in names:
+        if name not in app.amqp.queues:
+            app.amqp.queues.add(queue_named(name))
 
 
 def load_publisher() -> None:

@@ -141,8 +141,8 @@ def items(name: str, default: list[str]) -> list[str]:
     return list(default) if value is None else [part for part in (piece.strip() for piece in value.split(",")) if part]
 
 
-def parsed_items(name: str, parse: Callable[[str], T], default: list[T]) -> list[T]:
-    """Comma-separated values, each parsed by ``parse``, whose ValueErrors are shown to the operator."""
+def parsed_items(name: str, parse: Callable[[str], T], default: list[T], *, most: int | None = None) -> list[T]:
+    """Comma-separated values, at most ``most``, each parsed by ``parse``, whose ValueErrors are shown to the operator."""
     values: list[T] = []
     if read(name) is None:
         return list(default)
@@ -151,6 +151,8 @@ def parsed_items(name: str, parse: Callable[[str], T], default: list[T]) -> list
             values.append(parse(item))
         except ValueError as error:
             raise ImproperlyConfigured(f"{name}: value {number}: {error}.") from None
+    if most is not None and len(values) > most:
+        raise ImproperlyConfigured(f"{name}: {len(values)} values; at most {most} are allowed.")
     return values
 
 

@@ -1,4 +1,4 @@
-"""Process roles: ``python -m agenthost.processes ROLE [--processes N]``.
+"""Process roles: ``python -m agenthost.processes ROLE [--processes N] [--queues NAMES]``.
 
 Each role runs in the foreground, logs to stderr, drains on SIGTERM or SIGINT and then exits with 0. A process loads only what
 its role serves. With ``--processes``, several processes of the role are forked from one (forking.py).
@@ -31,8 +31,9 @@ log = logging.getLogger("agenthost.processes")
 
 BAD_USAGE = 2
 USAGE = (
-    "usage: python -m agenthost.processes ROLE [--processes N]\n"
-    f"ROLE is one of {', '.join(ROLES)}. web and worker can run as 1 to 999 processes."
+    "usage: python -m agenthost.processes ROLE [--processes N] [--queues NAME,NAME]\n"
+    f"ROLE is one of {', '.join(ROLES)}. web and worker can run as 1 to 999 processes. "
+    "--queues: the queues that a worker serves, instead of AGENTHOST_QUEUES."
 )
 
 
@@ -113,7 +114,7 @@ def worker(count: int) -> int:
         _serve_metrics()
         registry.look_ahead()
         Reloader(watches=False, role="worker").start()
-        services = worker_services.WorkerServices()
+        services = worker_services.WorkerServices(settings.AGENTHOST_QUEUES)
         services.start()
         stop.wait()
         log.info("stopping: runs have %.0f s to finish", settings.AGENTHOST_WORKER_GRACE_SECONDS)
@@ -207,10 +208,14 @@ assert set(ONE | MANY) == set(ROLES)
 
 
 def main(arguments: Sequence[str]) -> int:
-    role, count = _parsed(arguments)
+    role, count, queues = _parsed(arguments)
     if role is None:
         report_fatal(USAGE)
         return BAD_USAGE
+    if queues is not None:
+        # Processes that are forked or loaded again have it too.
+        os.environ["AGENTHOST_QUEUES"] = queues
+        os.environ.pop("AGENTHOST_QUEUES_FILE", None)
 
     def run() -> int:
         load(role)
@@ -223,14 +228,23 @@ def main(arguments: Sequence[str]) -> int:
     return run() if forking.is_restart() else _reported(run)
 
 
-def _parsed(arguments: Sequence[str]) -> tuple[str | None, int]:
-    """The role, and the number of processes; the role is None if the arguments are wrong."""
+def _parsed(arguments: Sequence[str]) -> tuple[str | None, int, str | None]:
+    """The role, the number of processes, and the queues if they are given; the role is None if the arguments are wrong."""
+    count, queues = 1, None
     match arguments:
-        case [role] if role in ROLES:
-            return role, 1
-        case [role, "--processes", number] if role in MANY and re.fullmatch(r"[1-9][0-9]{0,2}", number, re.ASCII):
-            return role, int(number)
-    return None, 0
+        case [role, *options] if role in ROLES:
+            pass
+        case _:
+            return None, 0, None
+    while options:
+        match options:
+            case ["--processes", number, *options] if role in MANY and re.fullmatch(r"[1-9][0-9]{0,2}", number, re.ASCII):
+                count = int(number)
+            case ["--queues" | "-Q", names, *options] if role == "worker" and names.strip(", "):
+                queues = names
+            case _:
+                return None, 0, None
+    return role, count, queues
 
 
 def _run(

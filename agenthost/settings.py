@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 from django.core.exceptions import ImproperlyConfigured
 
 from agenthost import env, local_secrets
-from agents_app import extras, installation
+from agents_app import extras, installation, queue_names
 from agents_app.outbound.policy import Allowance, Policy, port_number
 from agents_app.providers import KEY_VARIABLES
 from sessions_app.core.base import syslog
@@ -113,6 +113,9 @@ if AGENTHOST_RENEW_SECONDS * 2 > AGENTHOST_LEASE_SECONDS:
 AGENTHOST_DATABASE_OUTAGE_SECONDS = env.duration("AGENTHOST_DATABASE_OUTAGE_SECONDS", 60.0, least=1.0)
 AGENTHOST_SWEEP_SECONDS = env.duration("AGENTHOST_SWEEP_SECONDS", 1.0, least=0.05)
 AGENTHOST_QUEUE_GRACE_SECONDS = env.duration("AGENTHOST_QUEUE_GRACE_SECONDS", 2.0)
+# Not those of all queues: a worker that serves every queue would run what a named queue keeps away from it.
+_queues = env.parsed_items("AGENTHOST_QUEUES", queue_names.parsed, [queue_names.DEFAULT], most=queue_names.MOST_OF_WORKER)
+AGENTHOST_QUEUES = tuple(dict.fromkeys(_queues)) or (queue_names.DEFAULT,)
 AGENTHOST_WORKER_CONCURRENCY = env.integer("AGENTHOST_WORKER_CONCURRENCY", 400, least=1, most=10_000)
 AGENTHOST_WORKER_GRACE_SECONDS = env.duration("AGENTHOST_WORKER_GRACE_SECONDS", 30.0)
 AGENTHOST_DATABASE_THREADS = env.integer("AGENTHOST_DATABASE_THREADS", 8, least=1, most=200)

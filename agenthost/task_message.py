@@ -34,13 +34,14 @@ class _Transport(memory.Transport):
 
 
 class TaskMessage:
-    """The messages of one task without arguments, as kombu's virtual transports (Redis is one) store them."""
+    """The messages of one task without arguments for one queue, as kombu's virtual transports (Redis is one) store them."""
 
-    def __init__(self, task: Task[..., Any]) -> None:
+    def __init__(self, task: Task[..., Any], queue: str) -> None:
         with Connection(transport=_Transport) as connection:
             task.apply_async(
                 connection=connection,  # type: ignore[call-arg]  # missing in the types
                 task_id=_TASK_ID,
+                queue=queue,
                 retry=False,
                 ignore_result=True,
             )

@@ -9,7 +9,8 @@ enable_events``).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from celery import Celery, Task
@@ -23,6 +24,8 @@ from sessions_app.core.turns import tasks
 
 if TYPE_CHECKING:
     from agenthost.redis_receiver import RedisReceiver
+
+log = logging.getLogger(__name__)
 
 _FIRST_RETRY_SECONDS, _RETRY_STEP_SECONDS, _LAST_RETRY_SECONDS = 0.1, 0.3, 1.0
 
@@ -42,6 +45,9 @@ class Consumer(celery_consumer.Consumer):
     event_dispatcher: Any
     task_buckets: Any
 
+    served: Collection[str] = ()
+    """The queues that the worker serves, by their names in the broker."""
+
     receiver: RedisReceiver | None = None
     """Takes the messages of this consumer's queues. None: its own channel does."""
 
@@ -53,6 +59,13 @@ class Consumer(celery_consumer.Consumer):
             channel.taken_elsewhere = True
             self.receiver.take(channel.keys)
         tasks.look_at_queue()
+
+    def add_task_queue(self, queue: Any, *arguments: Any, **options: Any) -> Any:
+        """``celery control add_consumer``: only for queues that the worker serves, because it would follow no other wake-up."""
+        if queue in self.served:
+            return super().add_task_queue(queue, *arguments, **options)
+        log.error("queue_not_added queue=%.40s: this worker does not serve it; start one with --queues", queue)
+        return None
 
     def ensure_connected(self, conn: Any) -> Any:
         """As Celery's, which waits for up to 30 s between two attempts."""
@@ -75,7 +88,7 @@ class Consumer(celery_consumer.Consumer):
         try:
             message = json.loads(text)
             if message["headers"]["task"] == tasks.wake_worker.name and self._is_plain(message["headers"]):
-                _woken()
+                _woken(message["properties"]["delivery_info"]["routing_key"])
                 return
         except (ValueError, TypeError, KeyError):
             pass  # Celery reports messages that are none of its own.
@@ -109,14 +122,15 @@ def wake_up(task: Task[..., Any], app: Celery, consumer: Consumer) -> Callable[.
     def receive(message: Any, body: Any, *rest: Any) -> None:
         # ``body`` belongs to the first version of Celery's protocol.
         if body is None and consumer._is_plain(message.headers):
-            _woken()
+            _woken(message.delivery_info["routing_key"])
         else:
             by_celery(message, body, *rest)
 
     return receive
 
 
-def _woken() -> None:
+def _woken(queue: str) -> None:
+    """``queue``: its name in the broker."""
     state.total_count[tasks.wake_worker.name] += 1
     state.all_total_count[0] += 1
     stopping: object = state.should_stop  # Celery's types allow only None.
@@ -124,4 +138,4 @@ def _woken() -> None:
         tasks.look_at_queue()
     else:
         # This worker claims nothing any more: another one should.
-        tasks.wake()
+        tasks.wake(tasks.name_of(queue))

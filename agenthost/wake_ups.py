@@ -15,6 +15,7 @@ from agenthost.redis_connection import can_connect
 from agenthost.redis_publisher import RedisPublisher
 from agenthost.task_message import TaskMessage
 from sessions_app.core.turns import tasks
+from sessions_app.models import DEFAULT_QUEUE
 
 
 def publish_from(loop: asyncio.AbstractEventLoop) -> RedisPublisher | None:
@@ -22,23 +23,31 @@ def publish_from(loop: asyncio.AbstractEventLoop) -> RedisPublisher | None:
     broker = app.connection_for_write()
     if not can_connect(broker):
         return None
-    message = TaskMessage(app.tasks[WAKE])
-    key = (broker.transport_options or {}).get("global_keyprefix", "") + message.queue
-    publisher = RedisPublisher(loop, broker, key, message.new)
+    prefix = (broker.transport_options or {}).get("global_keyprefix", "")
+    messages: dict[str, TaskMessage] = {}
+
+    def message_for(queue: str) -> tuple[str, bytes]:
+        if (message := messages.get(queue)) is None:
+            message = messages[queue] = TaskMessage(app.tasks[WAKE], tasks.name_in_broker(queue))
+        return prefix + message.queue, message.new()
+
+    # Made now, because the first turn would wait for it.
+    message_for(DEFAULT_QUEUE)
+    publisher = RedisPublisher(loop, broker, message_for)
     publisher.start()
     tasks.publish_with(publisher.request)
     return publisher
 
 
-def publish_from_worker(loop: asyncio.AbstractEventLoop, wake: Callable[[], object]) -> None:
-    """The same for a process with a worker that ``wake`` wakes."""
-    if app.conf.broker_url != memory_broker.URL:
-        publish_from(loop)
+def publish_from_worker(loop: asyncio.AbstractEventLoop, wake: Callable[[], object], *, serves_all: bool = True) -> None:
+    """The same for a process with a worker that ``wake`` wakes. ``serves_all``: the worker serves all queues."""
+    publisher = None if app.conf.broker_url == memory_broker.URL else publish_from(loop)
+    if not serves_all:
         return
 
-    def request() -> bool:
+    def request(queue: str) -> bool:
         wake()
-        return True
+        return publisher is None or publisher.request(queue)
 
     tasks.publish_with(request)
 

@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 from celery.platforms import EX_OK
@@ -22,13 +23,14 @@ from celery.worker import state as consumer_state
 
 from agenthost import memory, memory_broker, wake_ups
 from agenthost.beat import Beat
-from agenthost.celery import app, load_publisher
+from agenthost.celery import app, declare, load_publisher
 from agenthost.redis_connection import can_connect
 from agenthost.redis_receiver import RedisReceiver
 from sessions_app.core.base import supervision
 from sessions_app.core.turns import tasks
 from sessions_app.core.worker import housekeeping
 from sessions_app.core.worker.worker import Worker
+from sessions_app.models import DEFAULT_QUEUE
 
 log = logging.getLogger(__name__)
 
@@ -70,8 +72,9 @@ class Consumer:
     With a ``loop``, which runs in another thread, and Redis as broker, its messages are taken in that loop.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop | None = None, queues: Sequence[str] = (DEFAULT_QUEUE,)) -> None:
         self._loop = loop
+        self._queues = [tasks.name_in_broker(queue) for queue in queues]
         self._controller: Any = None
         self._receiver: RedisReceiver | None = None
         self._closing = threading.Event()
@@ -84,8 +87,10 @@ class Consumer:
         consumer_state.should_terminate = None
         memory_broker.stop_waiting(enabled=False)
         app.set_current()
+        declare(app, self._queues)
         self._controller = WorkController(
             app=app,
+            queues=self._queues,
             hostname=f"agenthost-{os.getpid()}@{socket.gethostname()}",
             pool_cls="solo",
             without_gossip=True,
@@ -95,6 +100,7 @@ class Consumer:
             heartbeat_interval=HEARTBEAT_SECONDS,
             task_events=False,
         )
+        self._controller.consumer.served = self._queues
         broker = app.connection_for_read()
         if self._loop is not None and can_connect(broker):
             consumer = self._controller.consumer
@@ -128,11 +134,16 @@ class Consumer:
 
 
 class WorkerServices:
-    """The worker, its Celery consumer and beat. Started and stopped once, from the main thread."""
+    """The worker, its Celery consumer and beat. Started and stopped once, from the main thread.
 
-    def __init__(self) -> None:
-        self._worker = Worker()
-        self._consumer = Consumer(self._worker.loop)
+    ``queues``: those that it serves. None: all, as the only worker of a server does.
+    """
+
+    def __init__(self, queues: Sequence[str] | None = None) -> None:
+        self._queues = queues
+        self._worker = Worker(queues)
+        # A worker of all queues is in the process that accepts their turns, and needs no message for them.
+        self._consumer = Consumer(self._worker.loop, (DEFAULT_QUEUE,) if queues is None else queues)
         self._beat = Beat()
 
     def start(self) -> None:
@@ -142,7 +153,7 @@ class WorkerServices:
         tasks.serve(tasks.Service(wake=self._worker.wake, keep_house=housekeeping.start))
         # For turns that were queued before, whose wake-ups may be lost.
         self._worker.wake()
-        wake_ups.publish_from_worker(self._worker.loop, self._worker.wake)
+        wake_ups.publish_from_worker(self._worker.loop, self._worker.wake, serves_all=self._queues is None)
         self._consumer.start()
         self._beat.start()
         memory.freeze()
@@ -156,7 +167,7 @@ class WorkerServices:
         self._beat.stop()
         self._consumer.close()
         # Instead of a wake-up that this worker took and has not followed.
-        tasks.wake()
+        tasks.wake_for(self._queues)
         self._worker.stop(grace, drain)
         wake_ups.stop()
         stopped = self._consumer.join(CELERY_STOP_SECONDS)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
-from agents_app import options
+from agents_app import options, queue_names
 from agents_app.access_rules import AccessRule, Policy
 from agents_app.providers import KEY_VARIABLES
 from agents_app.spec import AgentSpec, OptionSpec, ProgramSpec, ToolSpec
@@ -39,6 +39,8 @@ def lines(agent: AgentSpec, *, whole_addresses: bool = True) -> Iterator[tuple[s
         yield "files", f"new workspaces begin with {agent.template}"
     if agent.network:
         yield "network", "commands may reach " + ("any public host" if agent.network == ("*",) else ", ".join(agent.network))
+    if agent.queue != queue_names.DEFAULT:
+        yield "queue", f"{agent.queue}: only workers that serve it run its turns"
     if agent.client_files:
         yield "files", "AHP clients are asked for attached files of their machines"
     for rule in agent.access:

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from agents_app import queue_names
 from agents_app.access_rules import AccessRule
 from agents_app.runtime.interface import Limits
 from agents_app.runtime.messages import ToolSchema
@@ -45,6 +46,7 @@ FIELDS_SINCE: Mapping[str, int] = {
     "network": 4,
     "access": 5,
     "client_files": 5,
+    "queue": 8,
 }
 """The format that introduced each later field of ``AgentSpec``; each of these fields has a default."""
 
@@ -156,6 +158,7 @@ class AgentSpec:
     it is of this host, so documents omit it. ``network``: the hosts that its commands may reach; ``*``: every public one.
     ``access``: the agent's rules, then those of the server.
     ``client_files``: AHP clients are asked for attached files of their machines.
+    ``queue``: only workers that serve it run the agent's turns.
     """
 
     name: str
@@ -185,6 +188,7 @@ class AgentSpec:
     network: tuple[str, ...] = ()
     access: tuple[AccessRule, ...] = ()
     client_files: bool = False
+    queue: str = queue_names.DEFAULT
 
     @property
     def exposed_tools(self) -> tuple[ToolSpec, ...]:

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any, cast
 
-from agents_app import spec
+from agents_app import queue_names, spec
 from agents_app.loader import access, agent_options, checks, headers, mcp, prices, python_agents, summary, templates, tools
 from agents_app.loader.table import Table
 from agents_app.runtime.interface import Limits
@@ -61,10 +61,21 @@ def read(table: Table, folder: Path) -> AgentSpec:
         network=files.network,
         access=access.read(table),
         client_files=table.flag("client_files", default=False),
+        queue=_queue(table),
     )
     table.refuse_unknown()
     checks.check(agent, table)
     return agent
+
+
+def _queue(table: Table) -> str:
+    name = table.text("queue")
+    if name is None:
+        return queue_names.DEFAULT
+    if (reason := queue_names.fault(name)) is not None:
+        table.fault("queue", reason)
+        return queue_names.DEFAULT
+    return name
 
 
 def _instructions(table: Table, folder: Path) -> str:

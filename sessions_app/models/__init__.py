@@ -30,7 +30,9 @@ from sessions_app.models.terminal import Terminal, TerminalScreen, TerminalServi
 from sessions_app.models.token import AccessToken
 from sessions_app.models.tool_call import OPEN_CALL_STATES, CallRunner, CallState, ToolCall
 from sessions_app.models.turn import (
+    DEFAULT_QUEUE,
     LIVE_STATES,
+    NAMED_QUEUE_FORMAT,
     REOPENED_FORMAT,
     TURN_FORMAT,
     TURN_WITH_MODEL,
@@ -43,11 +45,13 @@ from sessions_app.models.webhook import DeliveryState, Webhook, WebhookDelivery,
 from sessions_app.models.workspace import LONGEST_ROOT, Workspace, WorkspaceTotal
 
 __all__ = [
+    "DEFAULT_QUEUE",
     "HOUR",
     "LIVE_STATES",
     "LONGEST_ROOT",
     "LONGEST_URI",
     "MINUTE",
+    "NAMED_QUEUE_FORMAT",
     "NO_DAY",
     "OPEN_CALL_STATES",
     "REOPENED_FORMAT",

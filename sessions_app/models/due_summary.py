@@ -6,6 +6,7 @@ from django.db import models
 
 from sessions_app.models.session import Session
 from sessions_app.models.tenant import Tenant
+from sessions_app.models.turn import DEFAULT_QUEUE
 
 
 class DueSummary(models.Model):
@@ -22,6 +23,10 @@ class DueSummary(models.Model):
     worker = models.CharField(max_length=64, blank=True, default="")
     attempts = models.PositiveSmallIntegerField(default=0)
     rest_until = models.DateTimeField(null=True)
+
+    queue = models.CharField(
+        max_length=40, default=DEFAULT_QUEUE, db_default=DEFAULT_QUEUE, help_text="Only workers that serve it claim the summary."
+    )
 
     class Meta:
         indexes = [models.Index(fields=["asked_at"], condition=models.Q(due=True), name="summary_due")]

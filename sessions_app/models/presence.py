@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from django.db import models
 
+from sessions_app.models.turn import DEFAULT_QUEUE
+
 
 class WorkerPresence(models.Model):
     """A worker process. It renews its row while it is alive; the row is deleted when it stops, or long after a crash.
@@ -20,6 +22,9 @@ class WorkerPresence(models.Model):
     seen_at = models.DateTimeField()
     lease_expires_at = models.DateTimeField(null=True)
     stopping = models.BooleanField(default=False)
+    queues = models.TextField(
+        default=DEFAULT_QUEUE, db_default=DEFAULT_QUEUE, help_text="The queues that it serves, with commas between them; *: all."
+    )
 
     def __str__(self) -> str:
         return self.worker

@@ -9,14 +9,16 @@ from sessions_app.models.key import ApiKey
 from sessions_app.models.session import Session
 from sessions_app.models.tenant import Tenant
 
-TURN_FORMAT = 7
+TURN_FORMAT = 8
 """The newest turn format that this code knows. Workers leave turns with a newer format to newer workers.
 
 2: the agent's definition uses fields that format 1 does not have (``agents_app.spec.FIELDS_SINCE``). 3: MCP servers as
 programs. 4: the network of commands. 5: rules of access to files. 6: a model of the turn's own. 7: a turn that was reopened: its
-model must not get the messages that failed attempts left unfinished."""
+model must not get the messages that failed attempts left unfinished. 8: a turn of a named queue."""
 TURN_WITH_MODEL = 6
 REOPENED_FORMAT = 7
+NAMED_QUEUE_FORMAT = 8
+DEFAULT_QUEUE = "default"
 
 
 class TurnState(models.TextChoices):
@@ -99,6 +101,10 @@ class Turn(models.Model):
         help_text="The time that the chat showed when it was last reopened. Empty: cut, and an older turn was reopened since.",
     )
 
+    queue = models.CharField(
+        max_length=40, default=DEFAULT_QUEUE, db_default=DEFAULT_QUEUE, help_text="Only workers that serve it claim the turn."
+    )
+
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["session", "public_id"], name="turn_once_a_session"),
@@ -115,6 +121,8 @@ class Turn(models.Model):
             models.Index(
                 fields=["tenant", "state", "queued_at"], condition=models.Q(state__in=["queued", "running"]), name="turn_in_work"
             ),
+            # A claim reads the queued turns of its queues alone (docs/decisions/0103).
+            models.Index(fields=["queue", "tenant", "queued_at"], condition=models.Q(state="queued"), name="turn_queued_in_pool"),
             models.Index(fields=["worker"], condition=models.Q(state="running"), name="turn_of_worker"),
             models.Index(fields=["session", "id"], name="turn_of_session"),
             models.Index(fields=["tenant", "-id"], condition=models.Q(state="error"), name="turn_failed"),

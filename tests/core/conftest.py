@@ -258,15 +258,15 @@ def bob(alice: World) -> World:
 
 
 @pytest.fixture
-def start_worker(alice: World) -> Iterator[Callable[[], worker.Worker]]:
+def start_worker(alice: World) -> Iterator[Callable[..., worker.Worker]]:
     """Start a real worker in this process; all are stopped at the end.
 
     It takes over at once what it finds: the lease's time that a sweeper waits at first has passed.
     """
     started: list[worker.Worker] = []
 
-    def start() -> worker.Worker:
-        one = worker.Worker()
+    def start(queues: Sequence[str] | None = None) -> worker.Worker:
+        one = worker.Worker(queues)
         one._sweeper._in_contact_since = float("-inf")
         one.start()
         started.append(one)

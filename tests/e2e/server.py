@@ -173,9 +173,9 @@ class Server:
 
     # --- processes ---
 
-    def _start(self, role: str, **extra: str) -> Process:
+    def _start(self, role: str, *options: str, **extra: str) -> Process:
         log = self.directory / f"{role}-{next(self._numbers)}.log"
-        arguments = ["--processes", str(self.forked)] if self.forked > 1 and role in ("web", "worker") else []
+        arguments = [*options, *(["--processes", str(self.forked)] if self.forked > 1 and role in ("web", "worker") else [])]
         return Process(role, {**self.environment, **extra}, log, *arguments, preloaded=self.preloaded, root=self.root)
 
     def start_web(self, index: int | None = None) -> Process:
@@ -191,8 +191,8 @@ class Server:
             self.webs.append(process)
         return process
 
-    def start_worker(self) -> Process:
-        process = self._start("worker")
+    def start_worker(self, *options: str, **extra: str) -> Process:
+        process = self._start("worker", *options, **extra)
         self.workers.append(process)
         return process
 

@@ -79,12 +79,41 @@ def until_said(words: str, process: subprocess.Popen[bytes], log: Path) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [(), ("webb",), ("web", "worker"), ("web", "--processes"), ("web", "--processes", "0"), ("embedded", "--processes", "2")],
+    [
+        (),
+        ("webb",),
+        ("web", "worker"),
+        ("web", "--processes"),
+        ("web", "--processes", "0"),
+        ("embedded", "--processes", "2"),
+        ("web", "--queues", "heavy"),
+        ("worker", "--queues"),
+        ("worker", "--queues", ","),
+    ],
 )
 def test_an_unknown_role_is_refused_with_the_list_of_roles(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     done = run(tmp_path, *arguments)
     assert done.returncode == 2
     assert "web, worker, terminals, beat, migrate, embedded" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "words"),
+    [
+        (("worker", "--queues", "default,Heavy GPU"), {}, "value 2: a queue's name has"),
+        (("worker", "--processes", "2", "-Q", "Heavy"), {}, "did you mean heavy?"),
+        (("worker",), {"AGENTHOST_QUEUES": "heavy,agenthost"}, "did you mean default?"),
+        (("worker",), {"AGENTHOST_QUEUES": ",".join(f"q{n}" for n in range(33))}, "33 values; at most 32 are allowed."),
+    ],
+)
+def test_a_worker_refuses_names_that_no_queue_can_have(
+    tmp_path: Path, arguments: tuple[str, ...], variables: dict[str, str], words: str
+) -> None:
+    done = run(tmp_path, *arguments, **variables)
+    assert done.returncode != 0
+    (line,) = done.stderr.splitlines()
+    assert "AGENTHOST_QUEUES: " in line
+    assert words in line
 
 
 @pytest.mark.parametrize("role", ["web", "worker", "beat"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
@@ -35,23 +36,35 @@ def not_after(until: datetime | None) -> Q:
     return Q() if until is None else Q(GreaterThan(Value(until, DateTimeField()), Now()))
 
 
+def of_queues(queues: Sequence[str] | None) -> Q:
+    """A filter for the turns of these queues; None: of all."""
+    return Q() if queues is None else Q(queue__in=list(queues))
+
+
 _RENEW = """
-insert into sessions_app_workerpresence (worker, host, pid, started_at, seen_at, stopping, lease_expires_at)
-values (%s, %s, %s, {now}, {now}, false, {moment})
-on conflict (worker) do update set seen_at = excluded.seen_at, lease_expires_at = excluded.lease_expires_at
+insert into sessions_app_workerpresence (worker, host, pid, started_at, seen_at, stopping, lease_expires_at, queues)
+values (%s, %s, %s, {now}, {now}, false, {moment}, %s)
+on conflict (worker) do update set seen_at = excluded.seen_at, lease_expires_at = excluded.lease_expires_at,
+ queues = excluded.queues
 returning worker
 """
+ALL_QUEUES = "*"
+"""Stored for a worker that serves every queue."""
 
 
-def renewal(worker: str) -> Statement:
-    """The statement that writes this worker's heartbeat and renews its lease; it makes the worker's row if there is none."""
+def renewal(worker: str, queues: Sequence[str] | None = None) -> Statement:
+    """The statement that writes this worker's heartbeat and renews its lease; it makes the worker's row if there is none.
+
+    ``queues``: those that it serves; None: all.
+    """
     lease = float(settings.AGENTHOST_LEASE_SECONDS)
-    return Statement(_RENEW, (worker, socket.gethostname()[:200], os.getpid(), lease))
+    served = ALL_QUEUES if queues is None else ",".join(queues)
+    return Statement(_RENEW, (worker, socket.gethostname()[:200], os.getpid(), lease, served))
 
 
-def announce(worker: str) -> None:
+def announce(worker: str, queues: Sequence[str] | None = None) -> None:
     """Write this worker's heartbeat and renew its lease."""
-    statement = renewal(worker)
+    statement = renewal(worker, queues)
     raw_sql.rows(statement.sql, statement.params)
 
 

@@ -32,25 +32,26 @@ _REST, _LONGEST_REST = 60.0, 3600.0
 _ALIVE = "(select p.worker from sessions_app_workerpresence p where p.seen_at > {moment})"
 
 _REQUEST = """
-insert into sessions_app_duesummary (tenant_id, session_id, asked_at, due, worker, attempts, rest_until)
-select s.tenant_id, s.id, {now}, true, '', 0, null from sessions_app_session s
+insert into sessions_app_duesummary (tenant_id, session_id, asked_at, due, worker, attempts, rest_until, queue)
+select s.tenant_id, s.id, {now}, true, '', 0, null, t.queue from sessions_app_session s
 join sessions_app_turn t on t.session_id = s.id where t.id = %s and t.state = 'done' and s.deleted_at is null
-on conflict (session_id) do update set due = true, asked_at = excluded.asked_at,
+on conflict (session_id) do update set due = true, asked_at = excluded.asked_at, queue = excluded.queue,
  attempts = case when sessions_app_duesummary.attempts < %s then sessions_app_duesummary.attempts else 0 end
 where sessions_app_duesummary.rest_until is null or sessions_app_duesummary.rest_until <= {now}
 """
 
 _FREE = f"t.worker not in {_ALIVE} and (t.rest_until is null or t.rest_until <= {{now}})"
-_HAS_FREE = f"select t.id from sessions_app_duesummary t where t.due and t.attempts < %s and {_FREE} limit 1"
+_HAS_FREE = f"select t.id from sessions_app_duesummary t where t.due and t.attempts < %s and {_FREE}{{of_queues}} limit 1"
 
-# The same fair order as for turns: a tenant's second row comes after every other tenant's first.
+# The same fair order as for turns: in a queue, a tenant's second row comes after every other tenant's first.
 _CLAIM = f"""
-with busy as (select tenant_id, count(*) as places from sessions_app_duesummary where worker in {_ALIVE} group by tenant_id),
+with busy as (select tenant_id, queue, count(*) as places from sessions_app_duesummary where worker in {_ALIVE}
+  group by tenant_id, queue),
  line as (select t.id, t.worker, t.asked_at, coalesce(busy.places, 0)
-   + row_number() over (partition by t.tenant_id order by t.asked_at, t.id) as place
+   + row_number() over (partition by t.queue, t.tenant_id order by t.asked_at, t.id) as place
    from sessions_app_duesummary t join sessions_app_session s on s.id = t.session_id
-   join sessions_app_tenant x on x.id = t.tenant_id left join busy on busy.tenant_id = t.tenant_id
-   where t.due and t.attempts < %s and {_FREE} and s.deleted_at is null and x.suspended_at is null
+   join sessions_app_tenant x on x.id = t.tenant_id left join busy on busy.tenant_id = t.tenant_id and busy.queue = t.queue
+   where t.due and t.attempts < %s and {_FREE}{{of_queues}} and s.deleted_at is null and x.suspended_at is null
    and not t.tenant_id {{among}}),
  next as (select t.id from line join sessions_app_duesummary t on t.id = line.id where t.due and t.worker = line.worker
    order by line.place, line.asked_at, line.id limit %s {{for_change_of_turn}})
@@ -93,9 +94,17 @@ def request(turn: int) -> None:
     raw_sql.execute([Statement(_REQUEST, (turn, MOST_ATTEMPTS))])
 
 
-def has_free() -> bool:
-    """Whether the queue has a free row."""
-    return bool(raw_sql.rows(_HAS_FREE, (MOST_ATTEMPTS, _lease())))
+def _in_queues(sql: str, queues: Sequence[str] | None) -> tuple[str, list[list[str]]]:
+    """The statement for the rows of these queues (None: of all), and the values that this adds."""
+    if queues is None:
+        return sql.replace("{of_queues}", ""), []
+    return sql.replace("{of_queues}", " and t.queue {among_texts}"), [list(queues)]
+
+
+def has_free(queues: Sequence[str] | None = None) -> bool:
+    """Whether these queues (None: all) have a free row."""
+    sql, values = _in_queues(_HAS_FREE, queues)
+    return bool(raw_sql.rows(sql, (MOST_ATTEMPTS, _lease(), *values)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +116,12 @@ class Claimed:
     attempts: int
 
 
-def claim(worker: str, most: int, besides: Collection[int]) -> list[Claimed]:
-    """Claim up to ``most`` due sessions in fair order, except those of the tenants ``besides``."""
-    values = (_lease(), MOST_ATTEMPTS, _lease(), list(besides), most, worker)
+def claim(worker: str, most: int, besides: Collection[int], queues: Sequence[str] | None = None) -> list[Claimed]:
+    """Claim up to ``most`` due sessions of these queues (None: of all) in fair order, except those of the tenants ``besides``."""
+    sql, of_queues = _in_queues(_CLAIM, queues)
+    values = (_lease(), MOST_ATTEMPTS, _lease(), *of_queues, list(besides), most, worker)
     with journal.transaction():
-        return [Claimed(*row) for row in raw_sql.rows(_CLAIM, values)]
+        return [Claimed(*row) for row in raw_sql.rows(sql, values)]
 
 
 def claim_one(worker: str, session: int) -> Claimed | None:

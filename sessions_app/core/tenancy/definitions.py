@@ -18,7 +18,8 @@ from sessions_app.models import AgentDefinition
 
 _known: dict[int, tuple[AgentSpec, int]] = {}
 """Cached rows by the identity of their spec: a process loads its agents once, and definitions are never deleted."""
-_formats: dict[int, int] = {}
+_facts: dict[int, tuple[int, str]] = {}
+"""Of each row the oldest turn format that supports it, and the queue of its turns."""
 
 
 def _digest(document: str, hidden: dict[str, str]) -> str:
@@ -29,12 +30,21 @@ def _digest(document: str, hidden: dict[str, str]) -> str:
 
 def format_of(definition: int) -> int:
     """The oldest turn format that supports this definition; workers that know only older formats skip its turns."""
-    found = _formats.get(definition)
+    return format_and_queue(definition)[0]
+
+
+def format_and_queue(definition: int) -> tuple[int, str]:
+    """``format_of``, and the queue of the turns that begin with this definition."""
+    found = _facts.get(definition)
     if found is None:
         row = AgentDefinition.objects.only("digest").get(pk=definition)
         # Not cached: the row may be new in this transaction, and rolled back.
-        found = agent_spec.format_of(by_digest(row.pk, row.digest))
+        found = _facts_of(by_digest(row.pk, row.digest))
     return found
+
+
+def _facts_of(spec: AgentSpec) -> tuple[int, str]:
+    return agent_spec.format_of(spec), spec.queue
 
 
 def resolve(spec: AgentSpec) -> int:
@@ -52,7 +62,7 @@ def resolve(spec: AgentSpec) -> int:
     if not created:
         # A row created here may still be rolled back; the next turn caches it.
         _known[id(spec)] = (spec, row.pk)
-        _formats[row.pk] = agent_spec.format_of(spec)
+        _facts[row.pk] = _facts_of(spec)
     return row.pk
 
 
@@ -69,7 +79,7 @@ def prepare(agent: str) -> None:
 def clear_cache() -> None:
     """For tests: forget the cached rows, because the database was emptied."""
     _known.clear()
-    _formats.clear()
+    _facts.clear()
 
 
 @lru_cache(maxsize=256)

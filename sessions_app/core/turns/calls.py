@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from django.db.models.functions import Now
@@ -95,6 +96,7 @@ def answer(
                 deadline_at=_deadline(deadline),
             )
             start = Happening(Kind.TURN_RESUMED, {"turn": public_id, "run": run})
+            tx.after_commit(partial(tasks.wake, live.queue))
         raw_sql.execute([session_settings.turn_started(session, None) if live is None else session_settings.mark_used(session)])
         tx.last(idempotency.record(caller, idempotency_key, session=session.public_id, turn=public_id, run=run))
         ref = StepRef(session.tenant_id, session.pk, turn, run, step=0)
@@ -110,7 +112,6 @@ def answer(
         )
         asking.admit_turn()
         first = append_all(tx, session, [start, *stored])
-        tx.after_commit(tasks.wake)
     return Accepted(turn, public_id, run, tx.stored[first].seq, standings=asking.rate_statuses)
 
 
@@ -144,7 +145,7 @@ class Answering:
         if resumes:
             self._asking.take_turn()
             self.append([resume(live, self.caller.key)])
-            self.tx.after_commit(tasks.wake)
+            self.tx.after_commit(partial(tasks.wake, live.queue))
         elif not waiting:
             self.running = Stopped(live.pk, live.worker)
         ref = StepRef(self.session.tenant_id, self.session.pk, live.pk, live.run, step=0)
@@ -194,7 +195,7 @@ def fail_calls_of(tx: journal.Transaction, session: Session, client: str, text: 
     happenings += store_answers(ref, live.public_id, calls, results, grantable=frozenset(), by="server", now=now, stored=waiting)
     append_all(tx, session, happenings)
     if waiting:
-        tx.after_commit(tasks.wake)
+        tx.after_commit(partial(tasks.wake, live.queue))
     return None if waiting else Stopped(live.pk, live.worker)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import chain, islice
 from typing import Any
 
@@ -17,6 +18,7 @@ from sessions_app.core.log.journal.types import NewEvent
 from sessions_app.core.records import idempotency
 from sessions_app.core.records.idempotency import EarlierResult, IdempotencyKey
 from sessions_app.core.tenancy import access, agents, definitions, usage_entries
+from sessions_app.core.turns import tasks
 from sessions_app.core.turns.closing import lock_live_turn, lock_open_calls
 from sessions_app.core.turns.types import Accepted, TurnModel
 from sessions_app.models import TURN_WITH_MODEL, Session, ToolCall, Turn, TurnState
@@ -91,9 +93,9 @@ def open_turn_and_calls(session: Session, open_state: OpenState | None = None) -
 _INSERT = """
 insert into sessions_app_turn ({id}tenant_id, session_id, api_key_id, public_id, definition_id, format, state, stop_reason, error,
  run, step, parts, fence, worker, takeovers, input_tokens, output_tokens, cache_read_tokens, created_at, queued_at, deadline_at,
- said, began, model, model_named, client, attention)
+ said, began, model, model_named, client, queue, attention)
 values ({value}%s, %s, %s, %s, %s, %s, 'queued', '', '', 1, 0, '[]', 0, '', 0, 0, 0, 0, {now}, {now}, {moment},
- %s, %s, %s, %s, %s, exists (select 1 from sessions_app_pendingmessage where session_id = %s)
+ %s, %s, %s, %s, %s, %s, exists (select 1 from sessions_app_pendingmessage where session_id = %s)
  or exists (select 1 from sessions_app_sessionclient where session_id = %s))
 """
 _INSERT_AT_END = _INSERT.replace("{id}", "id, ").replace("{value}", "%s, ")
@@ -114,13 +116,14 @@ def insert_turn(
     model: TurnModel,
     client: str | None = None,
 ) -> int:
-    """Insert a queued turn of a locked session without a live one, at the end of the transaction.
+    """Insert a queued turn of a locked session without a live one, at the end of the transaction, and wake a worker after it.
 
     ``row``: its number if it is known already; else it is inserted now. ``key``: the API key's row. ``deadline``: seconds
     until the run is stopped, by the database's clock (A123). ``message_as_written``: the client's message as JSON, if the
     model gets another text. ``client``: the one of AHP that started it.
     """
-    stored_as = max(definitions.format_of(definition), TURN_WITH_MODEL if model.named else 0)
+    needed, queue = definitions.format_and_queue(definition)
+    stored_as = max(needed, TURN_WITH_MODEL if model.named else 0)
     values = (
         session.tenant_id,
         session.pk,
@@ -134,10 +137,12 @@ def insert_turn(
         model.id,
         model.named,
         client,
+        queue,
         session.pk,
         session.pk,
     )
     tx.after_commit(metrics.TURNS_STARTED.labels(metrics.agent(session.agent_name)).inc)
+    tx.after_commit(partial(tasks.wake, queue))
     if row is not None:
         tx.last([Statement(_INSERT_AT_END, (row, *values))])
         return row

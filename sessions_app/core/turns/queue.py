@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache, partial
+from itertools import chain
 from typing import Any, Protocol
 
 from django.conf import settings
@@ -26,18 +28,20 @@ MAX_TAKEOVERS = 2
 
 
 # A queued turn's position is the number of its tenant's running turns, plus its own number among the tenant's queued
-# turns: claiming several turns at once is as fair as claiming one by one. Position 1: the tenant has no running turn.
+# turns, both in its queue: claiming several turns at once is as fair as claiming one by one. Position 1: the tenant has no
+# running turn there.
 # Skipped: turns that another worker is claiming, those of newer formats, those of suspended tenants and revoked keys
 # (the sweep ends them), and those whose session has no tail, because they cannot get a fence.
+_QUEUED = """select id, tenant_id, session_id, api_key_id, queue, queued_at,
+     row_number() over (partition by queue, tenant_id order by queued_at, id) as nth from sessions_app_turn
+     where {in_queue}state = 'queued' and format <= %s and (%s or queued_at <= {moment}) and not tenant_id {among}"""
 _CLAIM_QUEUED = """
-with live as (select tenant_id, count(*) as runs from sessions_app_turn where state = 'running' group by tenant_id),
+with live as (select tenant_id, queue, count(*) as runs from sessions_app_turn where state = 'running' group by tenant_id, queue),
  line as (select t.id, t.queued_at,
    coalesce(live.runs, 0) + t.nth as queue_position
-   from (select id, tenant_id, session_id, api_key_id, queued_at,
-     row_number() over (partition by tenant_id order by queued_at, id) as nth from sessions_app_turn
-     where state = 'queued' and format <= %s and (%s or queued_at <= {moment})) t
-   join sessions_app_tenant x on x.id = t.tenant_id left join live on live.tenant_id = t.tenant_id
-   where t.nth <= %s and x.suspended_at is null and not t.tenant_id {among}
+   from ({queued}) t
+   join sessions_app_tenant x on x.id = t.tenant_id left join live on live.tenant_id = t.tenant_id and live.queue = t.queue
+   where t.nth <= %s and x.suspended_at is null
    and not exists (select 1 from sessions_app_apikey k where k.id = t.api_key_id and k.revoked_at is not null)
    and exists (select 1 from session_tail s where s.session_id = t.session_id)),
  next as (select t.id from line join sessions_app_turn t on t.id = line.id where t.state = 'queued' and line.queue_position <= %s
@@ -53,6 +57,18 @@ where id in (select id from next) returning id, tenant_id, session_id, fence,
  + (select coalesce(sum(amount), 0) from sessions_app_usageentry u where u.tenant_id = sessions_app_turn.tenant_id
    and u.measure = 'session' and u.day = '1970-01-01' and u.key_id = sessions_app_turn.session_id) as stored
 """
+
+
+@lru_cache(maxsize=8)
+def _claim_of(queues: int | None) -> str:
+    """The statement that claims turns of this number of queues; None: of all.
+
+    Each queue is compared by itself: with one comparison for all of them, Postgres takes an index with the turns of every queue
+    (docs/decisions/0103).
+    """
+    each = [_QUEUED.replace("{in_queue}", "")] if queues is None else [_QUEUED.replace("{in_queue}", "queue = %s and ")] * queues
+    return _CLAIM_QUEUED.replace("{queued}", " union all ".join(each))
+
 
 _TAKE_OVER = """
 update sessions_app_turn set state = 'running', worker = %s, fence = %s, lease_expires_at = {moment}, takeovers = %s,
@@ -88,10 +104,11 @@ def claim(
     most: int = 1,
     older_than: float = 0,
     *,
+    queues: Sequence[str] | None = None,
     idle_tenants_only: bool = False,
     loader: Loader | None = None,
 ) -> Claims:
-    """Claim queued turns in fair order. Lost, late and repeated wake-ups do no harm.
+    """Claim queued turns of these queues (None: of all) in fair order. Lost, late and repeated wake-ups do no harm.
 
     ``idle_tenants_only``: only turns of tenants that have no running turn.
     Waits for no lock: all turns of a tenant whose counter is locked are skipped.
@@ -105,9 +122,12 @@ def claim(
         return None if loader is None else Following(loader.queries(_claimed(written)), loader.begin)
 
     while True:
-        values = (TURN_FORMAT, older_than == 0, -older_than, _READ_PER_TENANT, list(busy), position, most, worker)
+        of_each = (TURN_FORMAT, older_than == 0, -older_than, list(busy))
+        queued = of_each if queues is None else tuple(chain.from_iterable((queue, *of_each) for queue in queues))
+        values = (*queued, _READ_PER_TENANT, position, most, worker)
+        claiming = Statement(_claim_of(None if queues is None else len(queues)), values)
         try:
-            written = journal.append_for_each(Statement(_CLAIM_QUEUED, values), Kind.RUN_STARTED, follow)
+            written = journal.append_for_each(claiming, Kind.RUN_STARTED, follow)
         except journal.CounterLocked as found:
             busy.update(found.tenants)
         else:
@@ -132,7 +152,8 @@ def give_back(runs: Sequence[Claimed]) -> None:
                 state=TurnState.QUEUED, worker="", lease_expires_at=None, queued_at=Now()
             )
             if given:
-                tx.after_commit(tasks.wake)
+                queue = Turn.objects.values_list("queue", flat=True).get(pk=claimed.turn_id)
+                tx.after_commit(partial(tasks.wake, queue))
 
 
 class CannotTakeOver(Exception):
@@ -163,13 +184,16 @@ def take_over(
     worker: str,
     excluded: Collection[int] = (),
     *,
+    queues: Sequence[str] | None = None,
     excluded_tenants: Collection[int] = (),
     locked_tenants: Collection[int] = (),
     served_tenants: Collection[int] = (),
     until: datetime | None = None,
     may_continue: bool = True,
 ) -> Claimed | NeedsSlot | Ended | None:
-    """Take over one run whose lease has expired: continue from its last commit point, or end its turn. None: there is none.
+    """Take over one run of these queues (None: of all) whose lease has expired; None: there is none.
+
+    It continues from its last commit point, or its turn ends.
 
     A step with stored deltas cannot be repeated, because the model would answer with another text: its turn ends with an
     error, and the text is kept. ``excluded``, ``excluded_tenants``: turns and tenants to leave alone. ``locked_tenants``:
@@ -188,7 +212,7 @@ def take_over(
             turn = (
                 Turn.objects.select_for_update(no_key=True, skip_locked=lock_timeouts.skip_locked())
                 .filter(_expired(), state=TurnState.RUNNING, format__lte=TURN_FORMAT)
-                .filter(live_workers.not_after(until))
+                .filter(live_workers.not_after(until), live_workers.of_queues(queues))
                 .exclude(pk__in=list(excluded))
                 .exclude(tenant__in=list(excluded_tenants))
                 .order_by(*served_last, "lease_expires_at", "pk")

@@ -6,6 +6,7 @@ Finished messages, calls and results stay. What the failed attempt left unfinish
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from django.db.models import Exists
@@ -26,6 +27,8 @@ from sessions_app.core.turns import stopping, tasks
 from sessions_app.core.turns.closing import lock_live_turn
 from sessions_app.core.turns.types import Accepted
 from sessions_app.models import (
+    DEFAULT_QUEUE,
+    NAMED_QUEUE_FORMAT,
     REOPENED_FORMAT,
     PendingMessage,
     Session,
@@ -59,7 +62,7 @@ def reopen(caller: Caller, session: Session, turn: str, *, dispatched: Dispatche
         happenings = _queue_again(caller, session, row, definition, fence, dispatched)
         asking.admit_turn()
         first, *_ = [tx.append(NewEvent(session.tenant_id, session.pk, each, fence=fence)) for each in happenings]
-        tx.after_commit(tasks.wake)
+        tx.after_commit(partial(tasks.wake, row.queue))
     return Accepted(row.pk, row.public_id, row.run, tx.stored[first].seq, standings=asking.rate_statuses)
 
 
@@ -121,7 +124,8 @@ def _update(caller: Caller, session: Session, row: Turn, definition: int, fence:
         state=TurnState.QUEUED,
         api_key_id=caller.key,
         definition_id=definition,
-        format=max(REOPENED_FORMAT, definitions.format_of(definition)),
+        # It stays in its queue, also if its agent is in another one by now.
+        format=max(REOPENED_FORMAT, definitions.format_of(definition), NAMED_QUEUE_FORMAT if row.queue != DEFAULT_QUEUE else 0),
         run=row.run,
         attempt=row.attempt,
         step=row.step,

@@ -29,7 +29,6 @@ from sessions_app.core.records.history import StepRef
 from sessions_app.core.records.idempotency import IdempotencyKey
 from sessions_app.core.records.session_settings import Overrides
 from sessions_app.core.tenancy import agents, definitions, quotas
-from sessions_app.core.turns import tasks
 from sessions_app.core.turns.closing import close_calls, duration_of, end_times, void_forms
 from sessions_app.core.turns.deferred import apply_deferred_models
 from sessions_app.core.turns.opening import (
@@ -246,7 +245,6 @@ def begin_locked(
     line = history.message(ref, "user", message.content, now, origin=Origin.CLIENT)
     tx.last([session_settings.turn_started(session, title), *line])
     first = append_all(tx, session, happenings)
-    tx.after_commit(tasks.wake)
     return StartedTurn(turn, turn_id, first)
 
 

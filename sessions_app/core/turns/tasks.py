@@ -1,4 +1,4 @@
-"""The Celery tasks. The queue is the table of turns; a task only wakes a worker.
+"""The Celery tasks. The queue is the table of turns; a task only wakes a worker, through the broker's queue of the turn's queue.
 
 A process that executes tasks sets what they do (``serve``). Web processes only publish them. A process with an event loop
 sets a cheaper publisher of wake-ups (``publish_with``); without one they are published from a thread.
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from celery import shared_task
 
 from sessions_app.core.turns.wake_ups import WakeUps
+from sessions_app.models import DEFAULT_QUEUE
 
 log = logging.getLogger(__name__)
 
@@ -73,29 +74,48 @@ def _served(task: str) -> Service | None:
     return _service
 
 
-def _publish() -> None:
-    wake_worker.apply_async(retry=False, ignore_result=True)
+DEFAULT_IN_BROKER = "agenthost"
+"""The broker's name of the default queue, which releases without other queues use; other queues have their own name there."""
+
+
+def name_in_broker(queue: str) -> str:
+    return DEFAULT_IN_BROKER if queue == DEFAULT_QUEUE else queue
+
+
+def name_of(in_broker: str) -> str:
+    """The queue with this name in the broker."""
+    return DEFAULT_QUEUE if in_broker == DEFAULT_IN_BROKER else in_broker
+
+
+def _publish(queue: str) -> None:
+    wake_worker.apply_async(retry=False, ignore_result=True, queue=name_in_broker(queue))
 
 
 _in_thread = WakeUps(_publish)
-_request: Callable[[], bool] | None = None
+_request: Callable[[str], bool] | None = None
 
 
-def publish_with(request: Callable[[], bool] | None) -> None:
+def publish_with(request: Callable[[str], bool] | None) -> None:
     """Set how this process publishes wake-ups. None: from a thread, by Celery's publisher.
 
-    ``request`` is called from any thread, neither waits nor raises, and returns False if it can publish no more.
+    ``request`` is called with the queue, from any thread, neither waits nor raises, and returns False if it can publish no more.
     """
     global _request
     _request = request
 
 
-def wake() -> None:
-    """Wake a worker soon. Returns at once, even if the broker is unavailable. Callable from any thread and any loop.
+def wake(queue: str = DEFAULT_QUEUE) -> None:
+    """Wake a worker of this queue soon. Returns at once, even if the broker is unavailable. Callable in any thread and loop.
 
-    A wake-up is published after this call, never before: so a worker that gets it sees every turn whose transaction was
-    committed before the call. Calls at the same time share one.
+    A wake-up is published after this call, never before: so a worker that gets it sees every turn of the queue whose transaction
+    was committed before the call. Calls for one queue at the same time share one.
     """
     request = _request
-    if request is None or not request():
-        _in_thread.request()
+    if request is None or not request(queue):
+        _in_thread.request(queue)
+
+
+def wake_for(queues: Sequence[str] | None) -> None:
+    """Wake workers of all these queues. None: the caller's worker serves all, so its own wake-up is enough."""
+    for queue in (DEFAULT_QUEUE,) if queues is None else queues:
+        wake(queue)

@@ -6,9 +6,11 @@ anew: together a thirtieth of a core, in each worker and whether turns run or no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
+from itertools import chain
 
 from django.conf import settings
 
@@ -31,8 +33,8 @@ WEBHOOKS = "webhooks"
 _CONDITIONS: Mapping[str, str] = {
     TAKE_OVER: """exists (select 1 from sessions_app_turn where state = 'running' and (lease_expires_at < {now}
   or (lease_expires_at is null
-   and worker not in (select worker from sessions_app_workerpresence where lease_expires_at >= {now}))))""",
-    QUEUED: "exists (select 1 from sessions_app_turn where state = 'queued' and queued_at <= {moment})",
+   and worker not in (select worker from sessions_app_workerpresence where lease_expires_at >= {now}))){of_queues})""",
+    QUEUED: "{any_queued}",
     DEADLINES: "exists (select 1 from sessions_app_turn where state in ('queued', 'running') and deadline_at < {now})",
     SUSPENDED: """(exists (select 1 from sessions_app_tenant where suspended_at > {moment})
  or exists (select 1 from sessions_app_turn t join sessions_app_tenant x on x.id = t.tenant_id
@@ -48,10 +50,22 @@ _CONDITIONS: Mapping[str, str] = {
     TERMINALS: """(exists (select 1 from sessions_app_terminal where state in ('requested', 'running'))
  or exists (select 1 from sessions_app_terminal where claim_call is not null and disposed_at is null))""",
     USAGE: "exists (select 1 from sessions_app_usageentry)",
-    SUMMARIES: "exists (select 1 from sessions_app_duesummary where due)",
+    SUMMARIES: "exists (select 1 from sessions_app_duesummary where due{of_queues})",
     WEBHOOKS: "exists (select 1 from sessions_app_webhook where disabled_at is null)",
 }
 _LOOK = "select {now}, " + ",\n ".join(_CONDITIONS.values())
+_ANY_QUEUED = "exists (select 1 from sessions_app_turn where {in_queue}state = 'queued' and queued_at <= {moment})"
+
+
+@lru_cache(maxsize=8)
+def _look_at(queues: int | None) -> str:
+    """The query of a worker that serves this number of queues; None: all. Each is compared by itself, as in a claim."""
+    if queues is None:
+        return _LOOK.replace("{of_queues}", "").replace("{any_queued}", _ANY_QUEUED.replace("{in_queue}", ""))
+    each = " or ".join([_ANY_QUEUED.replace("{in_queue}", "queue = %s and ")] * queues)
+    return _LOOK.replace("{of_queues}", " and queue {among_texts}").replace("{any_queued}", f"({each})")
+
+
 ALL = frozenset(_CONDITIONS)
 
 
@@ -63,25 +77,32 @@ class Look:
     clock: datetime | None = None
 
 
-def _look() -> Look:
+def _look(queues: Sequence[str] | None) -> Look:
+    of_queues = [] if queues is None else [list(queues)]
     recently = -stopping.RECENTLY.total_seconds()
-    seconds = (
-        -float(settings.AGENTHOST_QUEUE_GRACE_SECONDS),
+    overdue = -float(settings.AGENTHOST_QUEUE_GRACE_SECONDS)
+    values = (
+        *of_queues,
+        *((overdue,) if queues is None else chain.from_iterable((queue, overdue) for queue in queues)),
         recently,
         recently,
         -float(settings.AGENTHOST_AHP_PRESENCE_SECONDS),
         -float(settings.AGENTHOST_AHP_GRACE_SECONDS),
         -float(settings.AGENTHOST_AHP_GRACE_SECONDS),
+        *of_queues,
     )
-    ((clock, *answers),) = raw_sql.rows(_LOOK, seconds)
+    ((clock, *answers),) = raw_sql.rows(_look_at(None if queues is None else len(queues)), values)
     return Look(frozenset(name for name, is_due in zip(_CONDITIONS, answers, strict=True) if is_due), clock)
 
 
-async def look() -> Look:
-    """Look once. If that fails, all duties are due: each reports its own errors. On SQLite they cost little."""
+async def look(queues: Sequence[str] | None = None) -> Look:
+    """Look once, for a worker that serves these queues (None: all).
+
+    If that fails, all duties are due: each reports its own errors. On SQLite they cost little.
+    """
     if not database.has_loop_calls():
         return Look(ALL)
     try:
-        return await database.run_on_loop(_look)
+        return await database.run_on_loop(_look, queues)
     except Exception:  # the duties meet the same error, and log it
         return Look(ALL)

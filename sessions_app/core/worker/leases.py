@@ -14,7 +14,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from django.conf import settings
 from django.db import DatabaseError
@@ -62,8 +62,10 @@ class Leases:
         own_turns: Callable[[], set[int]],
         on_doubt: Callable[[], object],
         on_loss: Callable[[], object],
+        queues: Sequence[str] | None = None,
     ) -> None:
         self._worker, self._loop, self._own_turns, self._on_doubt, self._on_loss = worker, loop, own_turns, on_doubt, on_loss
+        self._queues = queues
         self._stopped = threading.Event()
         self._thread = supervision.thread(self._renew_for_ever, "leases", may_return=self._stopped.is_set)
         self._timer: asyncio.TimerHandle | None = None
@@ -77,7 +79,7 @@ class Leases:
     def take(self) -> None:
         """Take the first lease, before the loop runs."""
         self._held_until = time.monotonic() + settings.AGENTHOST_LEASE_SECONDS
-        live_workers.announce(self._worker)
+        live_workers.announce(self._worker, self._queues)
 
     def start(self) -> None:
         """Renew from now on."""
@@ -118,7 +120,7 @@ class Leases:
 
     def _renew(self) -> None:
         driven, asked = self._own_turns(), time.monotonic()
-        with_own_lease = renew(self._worker)
+        with_own_lease = renew(self._worker, self._queues)
         self._loop.call_soon_threadsafe(self._renewed, asked)
         if driven - with_own_lease.keys():
             # Ended just now, or taken over while this worker could not renew.
@@ -151,9 +153,9 @@ class Leases:
             self._set_timer(settings.AGENTHOST_RENEW_SECONDS)
 
 
-def renew(worker: str) -> dict[int, bool]:
+def renew(worker: str, queues: Sequence[str] | None = None) -> dict[int, bool]:
     """Renew this worker's lease. Returns its running turns in the database, each with whether it has a lease of its own."""
-    _, runs = raw_sql.rows_of_each([live_workers.renewal(worker), Statement(_RUNS, (worker,))])
+    _, runs = raw_sql.rows_of_each([live_workers.renewal(worker, queues), Statement(_RUNS, (worker,))])
     return {turn: bool(own) for turn, own in runs}
 
 

@@ -48,8 +48,8 @@ class Found:
 class Summariser:
     """Created with its worker, used only in the worker's loop."""
 
-    def __init__(self, worker: str) -> None:
-        self._worker = worker
+    def __init__(self, worker: str, queues: Sequence[str] | None = None) -> None:
+        self._worker, self._queues = worker, queues
         self._jobs: dict[int, tuple[Claimed, asyncio.Task[None]]] = {}
         self._in_runs: Counter[int] = Counter()
         self._asking: set[asyncio.Task[None]] = set()
@@ -98,7 +98,7 @@ class Summariser:
                     if session not in mine:
                         # The session was deleted, truncated or suspended, or another worker took the summary over.
                         task.cancel()
-        if not self._stopping and await database.run(summary_queue.has_free):
+        if not self._stopping and await database.run(summary_queue.has_free, self._queues):
             await self._claim()
 
     async def _claim(self) -> None:
@@ -108,7 +108,7 @@ class Summariser:
                 full = [tenant for tenant, jobs in of_tenants.items() if jobs >= SLOTS_PER_TENANT]
                 # One at a time: with this one its tenant may have used up its share.
                 try:
-                    claimed = await database.run(summary_queue.claim, self._worker, 1, full)
+                    claimed = await database.run(summary_queue.claim, self._worker, 1, full, self._queues)
                 except BaseException:
                     self._doubt()
                     raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -38,6 +39,8 @@ class Sweeper:
     """
 
     worker: str
+    queues: Sequence[str] | None = None
+    """Runs of these queues are taken over; None: of all."""
     _in_contact_since: float | None = field(default=None)
     _seen_at: datetime | None = field(default=None)
     _put_off: dict[int, float] = field(default_factory=dict)
@@ -95,6 +98,7 @@ class Sweeper:
                 outcome = turns.take_over(
                     self.worker,
                     excluded,
+                    queues=self.queues,
                     excluded_tenants=counter_locked,
                     locked_tenants=rows_locked,
                     served_tenants=self._served,

@@ -71,7 +71,9 @@ class _Live:
 class Worker:
     """Runs turns until it is stopped. ``start`` and ``stop`` are called once each, from any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, queues: Sequence[str] | None = None) -> None:
+        """``queues``: it claims turns of these alone; None: of all."""
+        self._queues = queues
         self.name = f"{socket.gethostname()[:40]}-{secrets.token_hex(6)}"
         self._loop = new_event_loop()
         self._thread = supervision.thread(self._run_loop, "runs", may_return=self._may_end)
@@ -79,15 +81,15 @@ class Worker:
         self._started = threading.Event()
         self._stopping = threading.Event()
         self._failure: BaseException | None = None
-        self._sweeper = sweep.Sweeper(self.name)
+        self._sweeper = sweep.Sweeper(self.name, queues)
         self._pool = FairPool(settings.AGENTHOST_TOOL_THREADS)
-        self._summariser = Summariser(self.name)
+        self._summariser = Summariser(self.name, queues)
         self._sender = Sender()
         self._writer: journal.Writer | None = None
         # Created here, used only in the loop.
         self._idle = asyncio.Event()
         self._in_doubt = asyncio.Event()
-        self._leases = Leases(self.name, self._loop, self._own_turns, self._in_doubt.set, self._drop_all_after_outage)
+        self._leases = Leases(self.name, self._loop, self._own_turns, self._in_doubt.set, self._drop_all_after_outage, queues)
         self._queue_changed = asyncio.Event()
         self._slot_freed = asyncio.Event()
         self._crowded = False
@@ -106,7 +108,7 @@ class Worker:
         if self._failure is not None:
             raise RuntimeError("worker could not start") from self._failure
         self._leases.start()
-        log.info("worker_ready worker=%s", self.name)
+        log.info("worker_ready worker=%s queues=%s", self.name, "all" if self._queues is None else ",".join(self._queues))
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -287,7 +289,7 @@ class Worker:
                 return
             if not self._free_slots():
                 # Turns share wake-ups: there may be more of them, and another worker may have room.
-                tasks.wake()
+                tasks.wake_for(self._queues)
 
     def _free_slots(self) -> int:
         """Slots for queued turns: the unused ones, except one if a dead worker's run needs it."""
@@ -355,7 +357,13 @@ class Worker:
         loader = loading.LoadWithClaim(begin_in_loop)
         try:
             claims = await database.run_on_loop(
-                turns.claim, self.name, most, older_than, idle_tenants_only=idle_tenants_only, loader=loader
+                turns.claim,
+                self.name,
+                most,
+                older_than,
+                queues=self._queues,
+                idle_tenants_only=idle_tenants_only,
+                loader=loader,
             )
         except BaseException:
             # Whether the claim was committed is unknown. Without renewals other workers take these turns over.
@@ -458,7 +466,7 @@ class Worker:
     async def _look_for_ever(self, pause: float) -> None:
         """Find out which duties have something to do, and wake these."""
         while True:
-            look = await duties.look()
+            look = await duties.look(self._queues)
             if look.clock is not None:
                 self._sweeper.note_clock(look.clock)
             due = set(look.due)

@@ -82,7 +82,8 @@ def test_nothing_is_claimed_if_a_session_has_lost_its_tail_meanwhile(
     """A turn without its event could never end."""
     broken, sound = alice.say(alice.session(), "x"), alice.say(alice.session(), "y")
     session = turn_of(broken).session_id
-    monkeypatch.setattr("sessions_app.core.turns.queue._CLAIM_QUEUED", _without_looking_for_tails())
+    without = _without_looking_for_tails()
+    monkeypatch.setattr("sessions_app.core.turns.queue._claim_of", lambda _: without)
     with connection.cursor() as cursor:
         cursor.execute("delete from session_tail where session_id = %s", [session])
     with pytest.raises(journal.MissingTail) as caught:
@@ -95,9 +96,10 @@ def _without_looking_for_tails() -> str:
     from sessions_app.core.turns import queue
 
     condition = "and exists (select 1 from session_tail s where s.session_id = t.session_id)"
-    assert condition in queue._CLAIM_QUEUED
+    statement = queue._claim_of(None)
+    assert condition in statement
     fence = "(select s.fence + 1 from session_tail s where s.session_id = sessions_app_turn.session_id)"
-    return queue._CLAIM_QUEUED.replace(condition, "").replace(fence, "1")
+    return statement.replace(condition, "").replace(fence, "1")
 
 
 def test_the_first_claim_after_a_crash_begins_an_era(alice: World, claim: Claim, on_postgres: bool) -> None:

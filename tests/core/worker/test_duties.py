@@ -33,7 +33,7 @@ def one_query(on_postgres: bool, quick: None, settings: Any) -> None:  # after t
 def due() -> frozenset[str]:
     """The duties that are due, but for the usage that preparing a test has left to fold."""
     usage_entries.fold_backlog(10_000, 5)
-    return duties._look().due
+    return duties._look(None).due
 
 
 def a_webhook(alice: World) -> None:
@@ -133,7 +133,7 @@ def test_a_duty_is_due_when_it_has_something_to_do_and_no_other_one_is(
 def test_usage_is_due_until_all_of_it_is_folded(alice: World) -> None:
     assert due() == frozenset()
     alice.session()
-    assert duties._look().due == {duties.USAGE}
+    assert duties._look(None).due == {duties.USAGE}
     assert due() == frozenset()
 
 

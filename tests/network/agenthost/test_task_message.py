@@ -9,7 +9,7 @@ from uuid import UUID
 from celery import Celery
 from redis import Redis as Client
 
-from agenthost.celery import WAKE, make_app
+from agenthost.celery import QUEUE, WAKE, make_app
 from agenthost.task_message import TaskMessage
 from ops.services import Redis
 from sessions_app.core.turns import tasks  # noqa: F401  # declares the task
@@ -37,7 +37,7 @@ def _published_by_celery(app: Celery, client: Client) -> bytes:
 
 def test_it_equals_what_celery_publishes_to_redis(own_redis: Redis) -> None:
     app = make_app(own_redis.url())
-    message = TaskMessage(app.tasks[WAKE])
+    message = TaskMessage(app.tasks[WAKE], QUEUE.name)
     assert message.queue == "agenthost"
     with Client.from_url(own_redis.url()) as client:
         assert _without_ids(message.new()) == _without_ids(_published_by_celery(app, client))
@@ -45,7 +45,7 @@ def test_it_equals_what_celery_publishes_to_redis(own_redis: Redis) -> None:
 
 def test_each_message_has_ids_of_its_own(own_redis: Redis) -> None:
     task = make_app(own_redis.url()).tasks[WAKE]
-    one, other = TaskMessage(task), TaskMessage(task)
+    one, other = TaskMessage(task, QUEUE.name), TaskMessage(task, QUEUE.name)
     messages = [json.loads(message.new()) for message in (one, other) for _ in range(3)]
     ids = {message["headers"]["id"] for message in messages} | {message["properties"]["delivery_tag"] for message in messages}
     assert len(ids) == 12

@@ -248,6 +248,64 @@ def test_a_worker_that_stops_passes_a_wake_up_on(
     assert not worker.woken.acquire(blocking=False)
 
 
+@pytest.fixture
+def heavy_consumer(app: Celery, worker: Worker) -> Iterator[worker_services.Consumer]:
+    """Of a worker of two queues, one of them the default one."""
+    consuming = worker_services.Consumer(worker.loop, ("heavy", "default"))
+    consuming.start()
+    for _ in range(2):
+        assert worker.woken.acquire(timeout=30)
+    with Client.from_url(app.conf.broker_url) as client:
+        _until(lambda: client.pubsub_numpat() >= 1)
+    yield consuming
+    consuming.close()
+    assert consuming.join(30)
+
+
+def test_a_worker_of_several_queues_is_woken_by_each_and_shows_them_to_celery(
+    app: Celery, heavy_consumer: worker_services.Consumer, worker: Worker, publisher: RedisPublisher
+) -> None:
+    for queue in ("heavy", "default"):
+        tasks.wake(queue)
+        assert worker.woken.acquire(timeout=30)
+    # Celery's own publisher, as on other brokers and in processes without a loop.
+    tasks._publish("heavy")
+    assert worker.woken.acquire(timeout=30)
+    inspect = app.control.inspect(timeout=60, limit=1)
+    ((_, active),) = (inspect.active_queues() or {}).items()
+    assert {queue["name"]: queue["no_ack"] for queue in active} == {"heavy": True, "agenthost": True}
+
+
+def test_wake_ups_of_other_queues_stay_in_the_broker_for_their_workers(
+    app: Celery, own_redis: Redis, heavy_consumer: worker_services.Consumer, worker: Worker, publisher: RedisPublisher
+) -> None:
+    tasks.wake("light")
+    with Client.from_url(own_redis.url()) as client:
+        _until(lambda: client.llen("agenthost.light") == 1)
+        # An operator cannot make the worker take wake-ups that it would not follow.
+        app.control.add_consumer("light", reply=True, limit=1, timeout=60)
+        tasks.wake("heavy")
+        assert worker.woken.acquire(timeout=30)
+        assert client.llen("agenthost.light") == 1
+    assert not worker.woken.acquire(blocking=False)
+
+
+def test_a_worker_that_stops_passes_a_wake_up_on_in_its_queue(
+    app: Celery, own_redis: Redis, heavy_consumer: worker_services.Consumer, worker: Worker, publisher: RedisPublisher
+) -> None:
+    state.should_stop = 0  # type: ignore[assignment]  # as while a worker stops
+    heavy_consumer._closing.set()
+    assert heavy_consumer._receiver is not None
+    heavy_consumer._receiver.stop()
+    tasks._publish("heavy")
+    with Client.from_url(own_redis.url()) as client:
+        # Taken and put back, or not taken.
+        _until(lambda: not heavy_consumer._receiver._connection.is_open)  # type: ignore[union-attr]  # as asserted
+        _until(lambda: client.llen("agenthost.heavy") == 1)
+        assert client.llen(KEY) == 0
+    assert not worker.woken.acquire(blocking=False)
+
+
 @only_in_loop
 def test_celery_control_shutdown_stops_the_process_as_a_signal_does(
     app: Celery, consumer: worker_services.Consumer, monkeypatch: pytest.MonkeyPatch

@@ -52,6 +52,11 @@ def test_what_may_surprise_an_author_is_a_warning(tmp_path: Path) -> None:
     ]
 
 
+def test_the_queue_of_an_agent_is_shown(tmp_path: Path) -> None:
+    lines = told(tmp_path / "agents.toml", '[[agents]]\nname = "d"\nmodel = "demo:guide"\nqueue = "heavy"\n')
+    assert "  queue    heavy: only workers that serve it run its turns" in lines
+
+
 def test_an_agent_in_python_shows_where_it_stands(tmp_path: Path) -> None:
     lines = told(tmp_path / "agents.toml", '[[agents]]\nname = "c"\npython = "tests.fakes.python_agents:Counter"')
     assert lines[1:3] == ["  python   tests.fakes.python_agents:Counter", "  model    python:tests.fakes.python_agents:Counter"]

@@ -368,3 +368,23 @@ def test_models_that_are_wherever_you_have_them_need_an_address(load: Load, faul
     text = '[[agents]]\nname = "a"\nmodel = "azure:gpt"\n'
     assert faults(text) == ["agents[0] (a) model: azure has no default address; set base_url"]
     assert load(text + 'base_url = "https://x.openai.azure.com/openai/v1"')[0].model == "azure:gpt"
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ('"Heavy"', "did you mean heavy?"),
+        ('"agenthost"', "did you mean default?"),
+        ('""', "a queue's name has 1 to 40 lower-case letters, digits and hyphens, and begins with a letter"),
+        ("7", "must be a string"),
+    ],
+)
+def test_a_queue_needs_a_name_that_workers_can_be_started_with(faults: Faults, value: str, reason: str) -> None:
+    (fault,) = faults(f'[[agents]]\nname = "a"\nmodel = "demo:guide"\nqueue = {value}\n')
+    assert fault.startswith("agents[0] (a) queue: ")
+    assert fault.endswith(reason)
+
+
+def test_an_agent_is_in_its_queue_or_in_the_default_one(load: Load) -> None:
+    text = '[[agents]]\nname = "a"\nmodel = "demo:guide"\n[[agents]]\nname = "b"\nmodel = "demo:guide"\nqueue = "heavy"\n'
+    assert [agent.queue for agent in load(text)] == ["default", "heavy"]

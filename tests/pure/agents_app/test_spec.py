@@ -88,6 +88,7 @@ def test_the_template_of_workspaces_is_of_one_host_and_not_in_the_document() -> 
         (spec.AgentSpec("a", "openai-chat:m", prices={"m": spec.Price(1.0, 2.0)}), 2),
         (spec.AgentSpec("a", "openai-chat:m", python="crew:agent"), 2),
         (spec.AgentSpec("a", "openai-chat:m", network=("packages.example",)), 4),
+        (spec.AgentSpec("a", "openai-chat:m", queue="heavy"), 8),
         (spec.AgentSpec("a", "openai-chat:m", tools=(spec.ToolSpec("fetch_url", "builtin:fetch_url"),)), 2),
     ],
 )

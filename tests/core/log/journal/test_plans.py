@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from contextvars import copy_context
 from functools import partial
@@ -10,13 +11,14 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
 from sessions_app.core import turns
-from sessions_app.core.base import database, loop_connections
+from sessions_app.core.base import database, loop_connections, raw_sql
 from sessions_app.core.base.loop_calls import LoopCall
 from sessions_app.core.sessions import creating
 from sessions_app.core.sessions.creating import FirstTurn, SessionRequest
+from sessions_app.core.turns import queue as turn_queue
 from sessions_app.core.worker import loading
 from sessions_app.core.worker.worker import Worker
 from tests.core.conftest import WAIT, World, wait_for_state
@@ -78,7 +80,7 @@ def test_claims_on_the_loop_scan_no_growing_table(alice: World) -> None:
 
     async def claim_and_explain() -> dict[str, bool]:
         pool = loop_connections.of_loop("calls", 1, {})
-        claim = partial(turns.claim, "w", loader=Loading())
+        claim = partial(turns.claim, "w", queues=["default"], loader=Loading())
         for _ in range(2):
             assert (await pool.run(LoopCall(claim, "tests", copy_context()))).runs
         return await pool.run(LoopCall(plans, "tests", copy_context()))
@@ -107,3 +109,57 @@ def test_the_journals_writer_scans_no_growing_table(alice: World, start_worker: 
     found = asyncio.run_coroutine_threadsafe(plans(), worker.loop).result(WAIT)
     assert any("session_tail" in statement for statement in found)
     assert [statement for statement, scans in found.items() if scans] == []
+
+
+_QUEUED_ELSEWHERE = """
+insert into sessions_app_turn (tenant_id, session_id, public_id, definition_id, format, state, stop_reason, error, run, step,
+ parts, fence, worker, takeovers, input_tokens, output_tokens, cache_read_tokens, created_at, queued_at, queue)
+select tenant_id, 1000000 + n, 'turn-' || n, definition_id, 8, 'queued', '', '', 1, 0,
+ '[]', 0, '', 0, 0, 0, 0, now(), now(), 'heavy'
+from sessions_app_turn, generate_series(1, 10000) n where id = %s
+"""
+
+
+def test_a_claim_reads_no_turns_of_other_queues(alice: World) -> None:
+    """With a plan that was made when the queue was empty, and with one that is made for ten thousand turns (decision 0103)."""
+    said = alice.say(alice.session(), "x")
+    values: tuple[object, ...] = ("default", 99, True, 0, [], "light", 99, True, 0, [], 200, 2**31 - 1, 16, "w")
+    statement = raw_sql.rendered(turn_queue._claim_of(2), "postgresql")
+
+    def fill() -> None:
+        with connection.cursor() as cursor:
+            # The sessions of these turns do not matter to the claim, and do not exist.
+            cursor.execute("set session_replication_role = replica")
+            cursor.execute(_QUEUED_ELSEWHERE, [said.turn_id])
+            cursor.execute("set session_replication_role = origin")
+
+    def read(cursor: Any, explained: str, given: Any) -> int:
+        with transaction.atomic():
+            cursor.execute(f"explain (analyze, costs off, timing off, summary off) {explained}", given)
+            lines = [line for (line,) in cursor.fetchall()]
+            transaction.set_rollback(True)
+        scans = [line for line in lines if "Scan" in line and "sessions_app_turn" in line]
+        assert any("turn_queued_in_pool" in line for line in lines), "\n".join(lines)
+        removed = [int(line.split(":")[1]) for line in lines if "Rows Removed by Filter" in line]
+        return max(*removed, *(int(found[1]) for line in scans if (found := re.search(r"actual rows=(\d+)", line))))
+
+    def explain_before_and_after() -> list[int]:
+        with connection.cursor() as cursor:
+            numbered = statement
+            for number in range(1, statement.count("%s") + 1):
+                numbered = numbered.replace("%s", f"${number}", 1)
+            cursor.execute(f"prepare claiming as {numbered.replace('%%', '%')}".replace("%", "%%"), [])
+            literal = "'default', 99, true, 0, '{}', 'light', 99, true, 0, '{}', 200, 2147483647, 16, 'w'"
+            counts = [read(cursor, f"execute claiming ({literal})", None)]
+            fill()
+            counts.append(read(cursor, f"execute claiming ({literal})", None))
+            cursor.execute("analyze sessions_app_turn")
+            counts.append(read(cursor, f"execute claiming ({literal})", None))
+            counts.append(read(cursor, statement, values))
+            cursor.execute("deallocate claiming")
+        return counts
+
+    async def run() -> list[int]:
+        return await loop_connections.of_loop("calls", 1, {}).run(LoopCall(explain_before_and_after, "tests", copy_context()))
+
+    assert max(asyncio.run(run())) <= 20
