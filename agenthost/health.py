@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from django.conf import settings
 from django.db import Error as DatabaseUnusable
 from django.http import HttpRequest, JsonResponse
 
+from agenthost.shared_check import SharedCheck
 from agents_app import registry
 from agents_app.mcp import programs
 from agents_app.mcp.catalogue import catalogue
 from sessions_app.core.base import database, draining
 from sessions_app.core.base.errors import NotReady
 from sessions_app.core.log import broadcast
-from sessions_app.core.records import database_checks, live_workers
-from sessions_app.core.records.database_checks import Fault
+from sessions_app.core.records import database_checks, live_workers, queues
+from sessions_app.core.records.queues import Unserved
 from sessions_app.core.terminals import availability
 from sessions_app.core.workspaces import threads, volume
 
@@ -49,22 +49,17 @@ def _check_database() -> list[str]:
     return []
 
 
+_readiness = SharedCheck(lambda: database.run(reasons_not_ready))
+
+
 async def reasons() -> list[str]:
     """The reasons within ``TIMEOUT_SECONDS``, even when the database hangs."""
     if draining.is_draining():
         return [DRAINING]
-    loop = asyncio.get_running_loop()
-    check = _running_checks.get(loop)
-    if check is None or check.done():
-        # Shared by all requests that arrive meanwhile: probes must not use up the threads while the database hangs.
-        check = _running_checks[loop] = asyncio.ensure_future(database.run(reasons_not_ready))
     try:
-        return await asyncio.wait_for(asyncio.shield(check), TIMEOUT_SECONDS)
+        return await _readiness.within(TIMEOUT_SECONDS)
     except TimeoutError:
         return [NO_DATABASE]
-
-
-_running_checks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[list[str]]] = WeakKeyDictionary()
 
 
 async def alive(_request: HttpRequest) -> JsonResponse:
@@ -73,12 +68,18 @@ async def alive(_request: HttpRequest) -> JsonResponse:
 
 
 async def ready(_request: HttpRequest) -> JsonResponse:
-    """/readyz: whether this process can serve. Also reports the pub/sub transport, the workspaces, the MCP servers and terminals;
-    turns run without them."""
+    """/readyz: whether this process can serve.
+
+    Also reports the pub/sub transport, the workspaces, the MCP servers, terminals, and queues without a worker.
+    """
     reasons_found, announcements, files = await asyncio.gather(
         reasons(), broadcast.pubsub_up_within(TIMEOUT_SECONDS), _workspaces()
     )
     facts: dict[str, Any] = {"ready": not reasons_found, "reasons": reasons_found, "announcements": announcements}
+    # Otherwise the database may not be able to answer.
+    if reasons_found in ([], [NO_WORKER]) and (unserved := await unserved_queues()):
+        # No reason to send requests elsewhere: this process accepts turns, and the other queues' turns run.
+        facts["queues_without_worker"] = [queue.name for queue in unserved]
     if files is not None:
         facts["workspaces"] = files
     servers, down = catalogue.standing()
@@ -98,61 +99,86 @@ async def ready(_request: HttpRequest) -> JsonResponse:
     return response
 
 
+_command_check = SharedCheck(lambda: asyncio.to_thread(programs.fault))
+
+
 async def _commands() -> str | None:
     """``on``, or why no MCP server can be started as a program; None if that is not known yet."""
-    loop = asyncio.get_running_loop()
-    check = _command_checks.get(loop)
-    if check is None or check.done():
-        check = _command_checks[loop] = asyncio.ensure_future(asyncio.to_thread(programs.fault))
     try:
-        return await asyncio.wait_for(asyncio.shield(check), TIMEOUT_SECONDS) or "on"
+        return await _command_check.within(TIMEOUT_SECONDS) or "on"
     except TimeoutError:
         return None
 
 
-_command_checks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[str | None]] = WeakKeyDictionary()
-"""Shared by all requests that arrive meanwhile, as above."""
-
-
 _NO_VOLUME = "The volume of the workspaces does not answer."
+_volume_check = SharedCheck(lambda: threads.run("volume", volume.fault))
 
 
 async def _workspaces() -> str | None:
     """Whether this process can use the workspaces: "up", or why not. None: this server has none."""
     if settings.AGENTHOST_WORKSPACES_DIR is None:
         return None
-    loop = asyncio.get_running_loop()
-    check = _volume_checks.get(loop)
-    if check is None or check.done():
-        check = _volume_checks[loop] = asyncio.ensure_future(threads.run("volume", volume.fault))
     try:
-        fault = await asyncio.wait_for(asyncio.shield(check), TIMEOUT_SECONDS)
+        fault = await _volume_check.within(TIMEOUT_SECONDS)
         return "up" if fault is None else fault.problem
     except (TimeoutError, NotReady, DatabaseUnusable):
         return _NO_VOLUME
 
 
-_volume_checks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[Fault | None]] = WeakKeyDictionary()
+_terminal_check = SharedCheck(lambda: database.run(availability.reason))
 
 
 async def _terminals() -> str | None:
     """``on``, or why no terminal can be created; None if that is not known."""
-    loop = asyncio.get_running_loop()
-    check = _terminal_checks.get(loop)
-    if check is None or check.done():
-        check = _terminal_checks[loop] = asyncio.ensure_future(database.run(availability.reason))
     try:
-        return await asyncio.wait_for(asyncio.shield(check), TIMEOUT_SECONDS) or "on"
+        return await _terminal_check.within(TIMEOUT_SECONDS) or "on"
     except (TimeoutError, NotReady, DatabaseUnusable):
         return None
 
 
-_terminal_checks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[str]] = WeakKeyDictionary()
+_queue_check = SharedCheck(lambda: database.run(queues.unserved))
 
 
-async def watch(every: float = 10.0, *, check: Callable[[], Awaitable[list[str]]] = reasons) -> None:
-    """Log when this process becomes unable to serve, and when it can serve again. Runs until it is cancelled."""
+async def unserved_queues() -> list[Unserved]:
+    """The queues that no live worker serves; empty if that is not known."""
+    try:
+        return await _queue_check.within(TIMEOUT_SECONDS)
+    except (TimeoutError, NotReady, DatabaseUnusable):
+        return []
+
+
+class QueueLog:
+    """Logs when a queue has no worker, and when it has one again. Once is not enough: workers may just be restarting."""
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+        self._logged: dict[str, bool] = {}
+        """Whether the line was the one about waiting turns."""
+
+    def look(self, unserved: Sequence[Unserved]) -> None:
+        now = {queue.name: queue for queue in unserved}
+        for name in self._logged.keys() - now.keys():
+            log.info("queue_with_worker queue=%s", name)
+        self._logged = {name: logged for name, logged in self._logged.items() if name in now}
+        for name in self._seen & now.keys():
+            stuck, logged = now[name].stuck, self._logged.get(name)
+            if logged or (logged is False and not stuck):
+                continue
+            self._logged[name] = bool(stuck)
+            level = logging.ERROR if stuck else logging.WARNING
+            log.log(level, "queue_without_worker queue=%s stuck=%d: ops/entrypoint worker --queues %s", name, stuck, name)
+        self._seen = set(now)
+
+
+async def watch(
+    every: float = 10.0,
+    *,
+    check: Callable[[], Awaitable[list[str]]] = reasons,
+    unserved: Callable[[], Awaitable[list[Unserved]]] = unserved_queues,
+) -> None:
+    """Log when this process becomes unable to serve, and when it can serve again; the same of queues. Runs until cancelled."""
     previous: list[str] = []
+    of_queues = QueueLog()
     while True:
         current = await check()
         if current != previous and not draining.is_draining():
@@ -161,4 +187,5 @@ async def watch(every: float = 10.0, *, check: Callable[[], Awaitable[list[str]]
             else:
                 log.info("ready again")
         previous = current
+        of_queues.look(await unserved())
         await asyncio.sleep(every)

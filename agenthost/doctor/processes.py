@@ -9,8 +9,8 @@ from django.conf import settings
 from django.utils import timezone
 
 from agenthost.doctor.findings import Finding, fail, ok, warning
-from agents_app import installation
-from sessions_app.core.records import database_checks, live_workers
+from agents_app import installation, queue_names
+from sessions_app.core.records import database_checks, live_workers, queues
 from sessions_app.core.tenancy import audit_sinks
 from sessions_app.core.terminals import availability
 from sessions_app.core.workspaces import volume
@@ -22,6 +22,7 @@ def check() -> Iterator[Finding]:
     if database_checks.schema_fault() is not None:
         return
     yield check_workers()
+    yield from check_queues()
     yield check_beat()
 
 
@@ -68,6 +69,17 @@ def check_workers() -> Finding:
     command = installation.role("embedded" if settings.AGENTHOST_MODE == "embedded" else "worker")
     detail = f"No worker is alive; {stuck} turns wait." if stuck else "No worker is alive."
     return (fail if settings.AGENTHOST_MODE == "production" else warning)("workers", detail, f"Start one: {command}")
+
+
+def check_queues() -> Iterator[Finding]:
+    """The queues besides the default one, which ``check_workers`` covers while no worker is alive at all."""
+    found, alive = queues.unserved(), live_workers.workers_alive()
+    for queue in found if alive else ():
+        detail = f"No live worker serves the queue {queue.name}" + (f"; {queue.stuck} turns wait." if queue.stuck else ".")
+        fix = f"Start one: ops/entrypoint worker --queues {queue.name}; or correct the agents' queue or AGENTHOST_QUEUES."
+        yield (fail if queue.stuck else warning)("queues", detail, fix)
+    if alive and not found and (names := queues.named() - {queue_names.DEFAULT}):
+        yield ok("queues", f"each has a worker: {', '.join(sorted(names | {queue_names.DEFAULT}))}")
 
 
 def check_beat() -> Finding:

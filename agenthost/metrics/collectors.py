@@ -10,16 +10,19 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from django.utils import timezone
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from agents_app.mcp.catalogue import catalogue
+from agents_app.metrics import OTHER
 from sessions_app.core.base import database, redaction
 from sessions_app.core.figures import server
 from sessions_app.core.log import broadcast
+from sessions_app.core.records import queues
+from sessions_app.core.records.queues import QueueFigures
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +30,6 @@ READ_EVERY_SECONDS = 5.0
 WAIT_SECONDS = 1.0
 
 _GAUGES = {
-    "queue_wait": ("agenthost_queue_oldest_seconds", "Age of the oldest queued turn."),
     "workers": ("agenthost_workers", "Workers whose lease is valid."),
     "database_seconds": ("agenthost_database_seconds", "Time that the database took to answer."),
     "connections": ("agenthost_database_connections", "Connections to the database, of all its clients."),
@@ -36,6 +38,9 @@ _GAUGES = {
 }
 _STATES = ("queued", "running", "waiting")
 
+MOST_QUEUES = 50
+"""All queues beyond it are one."""
+
 
 class Installation(Collector):
     """The queue, the workers, the database and Redis."""
@@ -43,6 +48,7 @@ class Installation(Collector):
     def __init__(self) -> None:
         self._due, self._read = threading.Event(), threading.Event()
         self._figures: dict[str, float] | None = None
+        self._queues: Sequence[QueueFigures] = ()
         self._read_at = float("-inf")
         self._failing = False
         self._thread: threading.Thread | None = None
@@ -67,6 +73,7 @@ class Installation(Collector):
             self._due.wait()
             self._due.clear()
             try:
+                self._queues = queues.figures(timezone.now())
                 self._figures = server.sample(timezone.now())
                 self._failing = False
             except Exception as error:  # an edge: after any failure, the figures are missing
@@ -86,11 +93,30 @@ class Installation(Collector):
             if figures is not None:
                 turns.add_metric([state], figures[state])
         yield turns
+        yield from _of_queues(() if figures is None else self._queues)
         for name, (metric, text) in _GAUGES.items():
             family = GaugeMetricFamily(metric, text)
             if figures is not None and name in figures:
                 family.add_metric([], figures[name])
             yield family
+
+
+def _of_queues(found: Sequence[QueueFigures]) -> Iterator[Metric]:
+    turns = GaugeMetricFamily("agenthost_queue_turns", "Queued and running turns of each queue.", labels=["queue", "state"])
+    oldest = GaugeMetricFamily("agenthost_queue_oldest_seconds", "Age of the oldest queued turn.", labels=["queue"])
+    workers = GaugeMetricFamily("agenthost_queue_workers", "Live workers that serve the queue.", labels=["queue"])
+    shown = list(found[:MOST_QUEUES])
+    if others := found[MOST_QUEUES:]:
+        queued, running = sum(each.queued for each in others), sum(each.running for each in others)
+        # The worst of them, so that an alert finds it.
+        worst = max(each.oldest for each in others), min(each.workers for each in others)
+        shown.append(QueueFigures(OTHER, queued, running, *worst))
+    for each in shown:
+        turns.add_metric([each.name, "queued"], each.queued)
+        turns.add_metric([each.name, "running"], each.running)
+        oldest.add_metric([each.name], each.oldest)
+        workers.add_metric([each.name], each.workers)
+    yield from (turns, oldest, workers)
 
 
 class Process(Collector):

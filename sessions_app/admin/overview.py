@@ -12,6 +12,8 @@ from agents_app import installation
 from sessions_app.accounts.people import account
 from sessions_app.core import figures
 from sessions_app.core.figures import Attention, Point, Range, Series, histograms
+from sessions_app.core.records import live_workers, queues
+from sessions_app.core.records.queues import QueueFigures
 from sessions_app.core.tenancy import audit_sinks, rights, served_agents
 from sessions_app.core.tenancy.audit_sinks import Standing
 from sessions_app.core.tenancy.rights import Right
@@ -55,6 +57,8 @@ class Overview:
     agents: Sequence[BusyRow]
     unsampled: bool
     """Whether the account would see samples of the server, and there are none."""
+    queues: Sequence[QueueFigures]
+    """Empty if there is only the default queue."""
     sinks: Sequence[Standing]
 
 
@@ -84,8 +88,14 @@ def overview(request: HttpRequest) -> Overview | None:
         tenants=[BusyRow(slugs.get(int(row.name), f"#{row.name}"), row.turns, row.errors) for row in busy],
         agents=[BusyRow(str(row.name), row.turns, row.errors) for row in figures.busiest(of, "agent", _BUSIEST, tenants)],
         unsampled=tenants is None and not series.sampled,
+        queues=_queues() if sees_server else [],
         sinks=sinks,
     )
+
+
+def _queues() -> list[QueueFigures]:
+    found = queues.figures(live_workers.database_clock())
+    return found if len(found) > 1 else []
 
 
 def _names(rows: Sequence[figures.Busy]) -> list[int]:
@@ -104,6 +114,12 @@ def verdict(series: Series, attention: Attention, sinks: Sequence[Standing] = ()
     if newest is not None and newest.mean("redis") == 0:
         return Verdict(
             "bad", "Redis does not answer: streams are slower, and limits are counted per process.", "Start Redis again."
+        )
+    if waiting := [queue.name for queue in attention.unserved if queue.stuck]:
+        return Verdict(
+            "bad",
+            f"No worker serves {', '.join(waiting)}: turns of {'this queue' if len(waiting) == 1 else 'these queues'} wait.",
+            f"Start one: ops/entrypoint worker --queues {','.join(waiting)}",
         )
     if attention.stuck:
         return Verdict(

@@ -159,6 +159,10 @@ def test_the_queue_the_database_and_redis_are_reported(installation: Installatio
     assert found[("agenthost_database_up", frozenset())] == 1
     assert found[("agenthost_turns", frozenset({("state", "queued")}))] == 0
     assert found[("agenthost_workers", frozenset())] == 1
+    in_default = ("queue", "default")
+    assert found[("agenthost_queue_turns", frozenset({in_default, ("state", "queued")}))] == 0
+    assert found[("agenthost_queue_oldest_seconds", frozenset({in_default}))] == 0
+    assert found[("agenthost_queue_workers", frozenset({in_default}))] == 1
     assert found[("agenthost_announcements_up", frozenset())] == 1
     if installation.server.shape == "production":
         assert found[("agenthost_redis_up", frozenset())] == 1

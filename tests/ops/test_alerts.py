@@ -26,7 +26,17 @@ FIRING: dict[str, dict[str, str]] = {
     "AgenthostDown": {'up{job="agenthost",instance="a"}': "0x60", 'up{job="agenthost",instance="b"}': "0x60"},
     "AgenthostDatabaseDown": {'agenthost_database_up{job="agenthost"}': "0x60"},
     "AgenthostNoWorker": {'agenthost_workers{job="agenthost"}': "0x60"},
-    "AgenthostQueueStuck": {'agenthost_queue_oldest_seconds{job="agenthost"}': "31x60"},
+    "AgenthostQueueWithoutWorker": {
+        'agenthost_queue_workers{job="agenthost",queue="heavy"}': "0x60",
+        'agenthost_queue_turns{job="agenthost",queue="heavy",state="queued"}': "1x60",
+        'agenthost_queue_turns{job="agenthost",queue="heavy",state="running"}': "0x60",
+        'agenthost_queue_workers{job="agenthost",queue="default"}': "2x60",
+        'agenthost_queue_turns{job="agenthost",queue="default",state="queued"}': "9x60",
+    },
+    "AgenthostQueueStuck": {
+        'agenthost_queue_oldest_seconds{job="agenthost",queue="heavy"}': "31x60",
+        'agenthost_queue_oldest_seconds{job="agenthost",queue="default"}': "0x60",
+    },
     "AgenthostTurnsFail": {
         'agenthost_turns_ended_total{job="agenthost",agent="a",outcome="error"}': "0+3x60",
         'agenthost_turns_ended_total{job="agenthost",agent="a",outcome="done"}': "0+9x60",
@@ -54,7 +64,12 @@ QUIET: dict[str, str] = {
     'agenthost_database_up{job="agenthost",instance="a"}': "1x60",
     'agenthost_database_up{job="agenthost",instance="b"}': "0x60",
     'agenthost_workers{job="agenthost"}': "1x60",
-    'agenthost_queue_oldest_seconds{job="agenthost"}': "29x60",
+    'agenthost_queue_oldest_seconds{job="agenthost",queue="default"}': "29x60",
+    'agenthost_queue_workers{job="agenthost",queue="default"}': "1x60",
+    'agenthost_queue_turns{job="agenthost",queue="default",state="queued"}': "1x60",
+    # Scaled down to nothing, because it has no turns.
+    'agenthost_queue_workers{job="agenthost",queue="heavy"}': "0x60",
+    'agenthost_queue_turns{job="agenthost",queue="heavy",state="queued"}': "0x60",
     'agenthost_turns_ended_total{job="agenthost",agent="a",outcome="error"}': "0+1x60",
     'agenthost_turns_ended_total{job="agenthost",agent="a",outcome="done"}': "0+9x60",
     'agenthost_provider_requests_total{job="agenthost",host="h",outcome="timeout"}': "0+2x60",
@@ -67,7 +82,8 @@ QUIET: dict[str, str] = {
     'agenthost_mcp_servers{job="agenthost",state="down"}': "0x60",
     'agenthost_mcp_servers{job="agenthost",state="up"}': "2x60",
 }
-"""A healthy installation: one web has lost its database, one turn in ten fails, a provider fails now and then."""
+"""A healthy installation: one web has lost its database, one turn in ten fails, a provider fails now and then,
+and a pool is empty."""
 
 
 @pytest.mark.parametrize("rule", RULES, ids=NAMES)

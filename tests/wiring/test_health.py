@@ -22,6 +22,7 @@ from agents_app.spec import AgentSpec, McpSpec, ProgramSpec
 from sessions_app.core.base import database, draining
 from sessions_app.core.log.broadcast.layer import ChannelLayer
 from sessions_app.core.records import database_checks, live_workers
+from sessions_app.core.records.queues import Unserved
 from sessions_app.core.workspaces import volume
 from tests.mcp_lists import wait_for_lists
 
@@ -69,6 +70,34 @@ def test_a_queued_turn_without_a_worker_is_not_ready(monkeypatch: pytest.MonkeyP
     assert answer.json()["reasons"] == [health.NO_WORKER]
     live_workers.announce("worker-1")
     assert Client().get("/readyz").status_code == 200
+
+
+@pytest.mark.django_db(transaction=True)
+def test_readyz_names_queues_without_a_worker_and_stays_ready() -> None:
+    """This process accepts turns, and those of other queues run: it must not lose its traffic for one pool."""
+    with registry.use([AgentSpec("a", "demo:", queue="heavy")]):
+        live_workers.announce("worker-1", ["default", "light"])
+        answer = Client().get("/readyz")
+        assert (answer.status_code, answer.json()["queues_without_worker"]) == (200, ["heavy"])
+        live_workers.announce("worker-2", ["heavy"])
+        assert "queues_without_worker" not in Client().get("/readyz").json()
+        live_workers.leave("worker-2")
+        # One that serves all queues, as the embedded server's.
+        live_workers.announce("worker-3")
+        assert "queues_without_worker" not in Client().get("/readyz").json()
+
+
+def test_a_queue_without_a_worker_is_logged_and_louder_when_turns_wait(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "agenthost.health")
+    log, idle, waits = health.QueueLog(), Unserved("heavy", 0), Unserved("heavy", 2)
+    # The first look may be while workers restart.
+    for found in ([idle], [], [idle], [idle], [idle], [waits], [waits], [idle], []):
+        log.look(found)
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("WARNING", "queue_without_worker queue=heavy stuck=0: ops/entrypoint worker --queues heavy"),
+        ("ERROR", "queue_without_worker queue=heavy stuck=2: ops/entrypoint worker --queues heavy"),
+        ("INFO", "queue_with_worker queue=heavy"),
+    ]
 
 
 @pytest.mark.django_db(transaction=True)
@@ -183,7 +212,10 @@ async def test_readiness_changes_are_logged(caplog: pytest.LogCaptureFixture) ->
             done.set()
             return []
 
-    watch = asyncio.create_task(health.watch(0.0, check=look))
+    async def no_queues() -> list[Unserved]:
+        return []
+
+    watch = asyncio.create_task(health.watch(0.0, check=look, unserved=no_queues))
     await asyncio.wait_for(done.wait(), 90)
     watch.cancel()
     lines = [record.getMessage() for record in caplog.records if record.name == "agenthost.health"]

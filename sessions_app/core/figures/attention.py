@@ -11,7 +11,8 @@ from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from sessions_app.core.figures import reading
-from sessions_app.core.records import live_workers
+from sessions_app.core.records import live_workers, queues
+from sessions_app.core.records.queues import Unserved
 from sessions_app.core.tenancy import quotas
 from sessions_app.models import ApiKey, Tenant, Turn, TurnState
 
@@ -37,6 +38,8 @@ class Attention:
     workers: int
     stuck: int
     """Turns that are queued although they could run."""
+    unserved: list[Unserved]
+    """Queues without a worker."""
     running: int
     queued: int
     waiting: int
@@ -49,7 +52,8 @@ class Attention:
 
     @property
     def nothing(self) -> bool:
-        return self.workers > 0 and not (self.stuck or self.waiting or self.failing or self.near_limit or self.expiring)
+        waits = self.stuck or self.unserved or self.waiting
+        return self.workers > 0 and not (waits or self.failing or self.near_limit or self.expiring)
 
 
 def attention(tenants: Collection[int] | None = None) -> Attention:
@@ -62,6 +66,7 @@ def attention(tenants: Collection[int] | None = None) -> Attention:
     return Attention(
         workers=live_workers.workers_alive(),
         stuck=live_workers.turns_stuck() if tenants is None else 0,
+        unserved=queues.unserved() if tenants is None else [],
         running=_counted(live.filter(state=TurnState.RUNNING)),
         queued=_counted(live.filter(state=TurnState.QUEUED)),
         waiting=_counted(waiting),

@@ -16,7 +16,7 @@ from sessions_app.core.base.caller import Caller, Limits
 from sessions_app.core.records import live_workers
 from sessions_app.core.tenancy import audit_chain, audit_sinks, key_watch, keys, served_agents
 from sessions_app.core.tenancy.quotas import Quota
-from sessions_app.models import AgentsOfProcess, Staff, StaffRole, Tenant, TurnState
+from sessions_app.models import AgentsOfProcess, Staff, StaffRole, Tenant, Turn, TurnState
 from tests.faces.admin.conversations import make_session, make_tenant, make_turn
 from tests.faces.admin.pages import html
 
@@ -54,6 +54,23 @@ def test_turns_errors_and_the_busiest_are_shown_for_each_range(eve: Client, acme
         assert "had 1 error in 4 turns" not in page
         assert "had 1 error in 1 turn " in page
         assert "The server is well" in page
+
+
+def test_the_first_page_shows_the_queues_and_names_those_without_a_worker(eve: Client, acme: Tenant) -> None:
+    live_workers.announce("w1", ["default"])
+    assert "Queues now" not in first_page(eve)
+    long_ago = live_workers.database_clock() - timedelta(seconds=90)
+    turn = make_turn(make_session(acme), TurnState.QUEUED, created_at=long_ago, queued_at=long_ago, ended_at=None)
+    Turn.objects.filter(pk=turn.pk).update(queue="heavy")
+    live_workers.announce("w1", ["default"])
+    page = first_page(eve)
+    assert "No worker serves heavy: turns of this queue wait." in page
+    assert "ops/entrypoint worker --queues heavy" in page
+    assert '<th scope="row">heavy</th><td>1</td>' in page
+    live_workers.announce("w2", ["heavy"])
+    page = first_page(eve)
+    assert "No worker serves" not in page
+    assert '<th scope="row">heavy</th><td>1</td>' in page
 
 
 def test_the_first_page_counts_webs_that_are_alive_and_their_streams_now_and_over_time(eve: Client, acme: Tenant) -> None:

@@ -392,6 +392,20 @@ def test_a_deployment_without_a_worker_is_a_fault(settings: Settings) -> None:
     assert processes.check_workers().state == "ok"
 
 
+def test_a_queue_without_a_worker_is_named_with_the_command_that_starts_one() -> None:
+    with registry.use([AgentSpec("a", "demo:", queue="heavy")]):
+        # No worker at all is one finding, not one of each queue.
+        assert list(processes.check_queues()) == []
+        live_workers.announce("worker-1", ["default"])
+        (found,) = processes.check_queues()
+        assert (found.state, found.detail) == ("warning", "No live worker serves the queue heavy.")
+        assert "ops/entrypoint worker --queues heavy" in found.fix
+        live_workers.announce("worker-2", ["heavy"])
+        (found,) = processes.check_queues()
+        assert (found.state, found.detail) == ("ok", "each has a worker: default, heavy")
+    assert list(processes.check_queues()) == []
+
+
 def test_a_missing_beat_is_noticed_by_the_missing_housekeeping(settings: Settings) -> None:
     settings.AGENTHOST_MODE = "production"
     assert "duty_not_published" in processes.check_beat().fix
