@@ -109,7 +109,7 @@ def test_an_unknown_role_is_refused_with_the_list_of_roles(tmp_path: Path, argum
 def test_a_worker_refuses_names_that_no_queue_can_have(
     tmp_path: Path, arguments: tuple[str, ...], variables: dict[str, str], words: str
 ) -> None:
-    done = run(tmp_path, *arguments, **variables)
+    done = run(tmp_path, *arguments, **SECRETS, **variables)
     assert done.returncode != 0
     (line,) = done.stderr.splitlines()
     assert "AGENTHOST_QUEUES: " in line

@@ -61,7 +61,7 @@ def test_a_revocation_stops_queued_running_and_waiting_turns_of_the_key(
     for accepted in (running, theirs):
         wait_for_state(accepted, "running")
     # Nobody takes it: its format is a newer release's.
-    monkeypatch.setattr(definitions, "format_of", lambda _: 99)
+    monkeypatch.setattr(definitions, "format_and_queue", lambda _: (99, "default"))
     queued = alice.say(alice.session(), "x")
     assert turns.revoke_key(_row(alice), actor="tests") == Refusal(changed=True, left=0)
     assert [_ended(each) for each in (queued, running, waiting)] == [("cancelled", "error")] * 3

@@ -435,7 +435,7 @@ def test_a_worker_that_has_become_full_wakes_another_one(
     woken = threading.Event()
     script = model.script([text("a"), gate("hold")])
     first, second = alice.say(alice.session(), script), alice.say(alice.session(), script)
-    monkeypatch.setattr(tasks, "wake", woken.set)
+    monkeypatch.setattr(tasks, "wake", lambda _: woken.set())
     start_worker().wake()
     assert woken.wait(90)
     assert sorted([turn_of(first).state, turn_of(second).state]) == ["queued", "running"]

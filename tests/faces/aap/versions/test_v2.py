@@ -455,7 +455,7 @@ def test_bytes_of_a_creation_that_runs_are_all_counted(old: Person) -> None:
 
 def test_a_worker_is_woken_for_a_creation_that_runs(old: Person, monkeypatch: pytest.MonkeyPatch) -> None:
     woken: list[bool] = []
-    monkeypatch.setattr(tasks, "wake", lambda: woken.append(True))
+    monkeypatch.setattr(tasks, "wake", lambda _: woken.append(True))
     opened(old)
     assert woken == [True]
 
