@@ -12,7 +12,7 @@ from django.db import Error as DatabaseUnusable
 from django.http import HttpRequest, JsonResponse
 
 from agenthost.shared_check import SharedCheck
-from agents_app import registry
+from agents_app import installation, registry
 from agents_app.mcp import programs
 from agents_app.mcp.catalogue import catalogue
 from sessions_app.core.base import database, draining
@@ -166,7 +166,8 @@ class QueueLog:
                 continue
             self._logged[name] = bool(stuck)
             level = logging.ERROR if stuck else logging.WARNING
-            log.log(level, "queue_without_worker queue=%s stuck=%d: ops/entrypoint worker --queues %s", name, stuck, name)
+            start = installation.role(f"worker --queues {name}")
+            log.log(level, "queue_without_worker queue=%s stuck=%d: start one with %s", name, stuck, start)
         self._seen = set(now)
 
 

@@ -76,7 +76,9 @@ def check_queues() -> Iterator[Finding]:
     found, alive = queues.unserved(), live_workers.workers_alive()
     for queue in found if alive else ():
         detail = f"No live worker serves the queue {queue.name}" + (f"; {queue.stuck} turns wait." if queue.stuck else ".")
-        fix = f"Start one: ops/entrypoint worker --queues {queue.name}; or correct the agents' queue or AGENTHOST_QUEUES."
+        fix = (
+            f"Start one: {installation.role(f'worker --queues {queue.name}')}; or correct the agents' queue or AGENTHOST_QUEUES."
+        )
         yield (fail if queue.stuck else warning)("queues", detail, fix)
     if alive and not found and (names := queues.named() - {queue_names.DEFAULT}):
         yield ok("queues", f"each has a worker: {', '.join(sorted(names | {queue_names.DEFAULT}))}")

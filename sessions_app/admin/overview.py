@@ -119,7 +119,7 @@ def verdict(series: Series, attention: Attention, sinks: Sequence[Standing] = ()
         return Verdict(
             "bad",
             f"No worker serves {', '.join(waiting)}: turns of {'this queue' if len(waiting) == 1 else 'these queues'} wait.",
-            f"Start one: ops/entrypoint worker --queues {','.join(waiting)}",
+            f"Start one: {installation.role('worker --queues ' + ','.join(waiting))}",
         )
     if attention.stuck:
         return Verdict(

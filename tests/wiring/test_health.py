@@ -94,8 +94,8 @@ def test_a_queue_without_a_worker_is_logged_and_louder_when_turns_wait(caplog: p
     for found in ([idle], [], [idle], [idle], [idle], [waits], [waits], [idle], []):
         log.look(found)
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
-        ("WARNING", "queue_without_worker queue=heavy stuck=0: ops/entrypoint worker --queues heavy"),
-        ("ERROR", "queue_without_worker queue=heavy stuck=2: ops/entrypoint worker --queues heavy"),
+        ("WARNING", "queue_without_worker queue=heavy stuck=0: start one with ops/entrypoint worker --queues heavy"),
+        ("ERROR", "queue_without_worker queue=heavy stuck=2: start one with ops/entrypoint worker --queues heavy"),
         ("INFO", "queue_with_worker queue=heavy"),
     ]
 
