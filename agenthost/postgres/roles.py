@@ -6,6 +6,9 @@ process cannot hide it. It can read the list of migrations and cannot change the
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connection, transaction
 from django.db.migrations.recorder import MigrationRecorder
@@ -28,6 +31,35 @@ _PARTITIONS = """
 SELECT relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE n.nspname = current_schema() AND c.relispartition AND c.relkind IN ('r', 'p') ORDER BY relname
 """
+
+
+_NEW = (("SELECT, INSERT, UPDATE, DELETE", "TABLES"), ("USAGE, SELECT", "SEQUENCES"))
+
+
+@contextmanager
+def granted_on_new_tables(role: str) -> Iterator[None]:
+    """Let ``role`` use tables as soon as migrations make them, until ``grant`` decides on each.
+
+    A migration may replace a table that processes of the previous release write to at this moment.
+    """
+    if not role or connection.vendor != "postgresql":
+        yield
+        return
+    _check(role)
+    _change_defaults("GRANT {} ON {} TO {}", role)
+    try:
+        yield
+    finally:
+        _change_defaults("REVOKE {} ON {} FROM {}", role)
+
+
+def _change_defaults(statement: str, role: str) -> None:
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SELECT current_schema()")
+        (schema,) = cursor.fetchone()
+        for rights, objects in _NEW:
+            change = sql.SQL(statement).format(sql.SQL(rights), sql.SQL(objects), sql.Identifier(role))
+            cursor.execute(sql.SQL("ALTER DEFAULT PRIVILEGES IN SCHEMA {} ").format(sql.Identifier(schema)) + change)
 
 
 def grant(role: str) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
+from django.core.management.commands import migrate
 from django.db import connection
 from pytest_django import Settings
 
@@ -51,6 +53,28 @@ def test_migrate_grants_the_needed_privileges_and_revokes_others(settings: Setti
         assert holds(runner, "sessions_app_auditrecord", right) is held, right
     assert not holds(runner, "sessions_app_session", "TRUNCATE")
     assert not holds(runner, "django_migrations", "INSERT")
+
+
+def test_a_table_that_a_migration_replaces_can_be_used_before_migrate_ends(
+    settings: Settings, runner: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Processes of the previous release write to it at that moment."""
+    settings.AGENTHOST_RUNTIME_ROLE = runner
+    held: list[bool] = []
+
+    def replace(*_arguments: Any, **_options: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("create table replaced (id bigserial)")
+            held.extend(holds(runner, "replaced", right) for right in roles.ALL_PRIVILEGES)
+            cursor.execute("drop table replaced")
+
+    monkeypatch.setattr(migrate.Command, "handle", replace)
+    call_command("migrate", verbosity=0)
+    assert held == [True] * len(roles.ALL_PRIVILEGES)
+    with connection.cursor() as cursor:
+        cursor.execute("create table later (id bigint)")
+        assert not holds(runner, "later", "SELECT")
+        cursor.execute("drop table later")
 
 
 def test_a_superuser_is_refused(settings: Settings, runner: str) -> None:

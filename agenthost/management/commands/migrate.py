@@ -32,13 +32,14 @@ class Command(migrate.Command):
             startup_checks.check_before_migrating()
             # Before the first migration, because processes of the previous release still run meanwhile.
             database_checks.allow_previous_release()
-            self._migrate(*args, **options)
+            with roles.granted_on_new_tables(settings.AGENTHOST_RUNTIME_ROLE):
+                self._migrate(*args, **options)
+                if settings.AGENTHOST_RUNTIME_ROLE:
+                    roles.grant(settings.AGENTHOST_RUNTIME_ROLE)
             # A new database had no table for it; its server may go back to the previous release, too.
             database_checks.allow_previous_release()
             if database_checks.schema_fault() is None:
                 startup_checks.check_after_migrating()
-            if settings.AGENTHOST_RUNTIME_ROLE:
-                roles.grant(settings.AGENTHOST_RUNTIME_ROLE)
         except ImproperlyConfigured as error:
             raise CommandError(str(error)) from None
 
