@@ -26,6 +26,7 @@ from agenthost.cors import Headers
 from agenthost.edge import bodies, proxies
 from agenthost.metrics import requests as metrics_of_requests
 from agenthost.observability import log_cheaply
+from agenthost.tracing import requests as traces_of_requests
 from sessions_app.aap import problems
 from sessions_app.aap.problems import Problem
 from sessions_app.core.base import client_address, log_context
@@ -121,6 +122,7 @@ class Guard:
         body = _Body(receive, most, has_arrived)
         answer = _Answer(send, _common_headers(scope, request_id), scope["method"], body.release)
         started = time.monotonic()
+        span = traces_of_requests.begin(scope, request_id)
         try:
             with proxies.counted(scope) as admitted:
                 await self._answer(scope, request_id, answer, body, admitted=admitted)
@@ -131,6 +133,7 @@ class Guard:
                 # Without the query string, which may contain a token.
                 milliseconds = (time.monotonic() - started) * 1000
                 log_cheaply(access_log, "%s %s %d %.0f ms", scope["method"], scope["path"], answer.status, milliseconds)
+                traces_of_requests.end(span, answer.status)
 
     async def _answer(self, scope: Scope, request_id: str, answer: _Answer, body: _Body, *, admitted: bool) -> None:
         refusal = _refusal(scope) if admitted else problems.TOO_MANY_FROM_ADDRESS

@@ -68,16 +68,32 @@ def _load(role: str) -> None:
     if role == "beat":
         from agenthost import beat  # noqa: F401
     if settings.AGENTHOST_METRICS_PORT:
-        import agenthost.metrics.server  # noqa: F401
+        import agenthost.metrics.server
+    if settings.AGENTHOST_TRACING is not None:
+        import agenthost.tracing.process  # noqa: F401
 
 
-def _serve_metrics() -> None:
+def _observe() -> None:
+    """Serve this process's metrics and send its traces, if the operator wants them."""
     from django.conf import settings
 
     if settings.AGENTHOST_METRICS_PORT:
         from agenthost.metrics import server
 
         server.start(settings.AGENTHOST_ROLE)
+    if settings.AGENTHOST_TRACING is not None:
+        from agenthost.tracing import process
+
+        process.start(settings.AGENTHOST_ROLE)
+
+
+def _send_last_traces() -> None:
+    from django.conf import settings
+
+    if settings.AGENTHOST_TRACING is not None:
+        from agenthost.tracing import process
+
+        process.stop()
 
 
 def web(count: int) -> int:
@@ -93,9 +109,10 @@ def web(count: int) -> int:
         if not forking.is_child():
             startup_checks.check()
         memory.freeze()
-        _serve_metrics()
+        _observe()
         Reloader(watches=False, role="web").start()
         web_server.serve(listener, settings.AGENTHOST_DRAIN_SECONDS)
+        _send_last_traces()
 
     return _run("web", serve, count, check=startup_checks.check_before_forking, listener=listener)
 
@@ -111,7 +128,7 @@ def worker(count: int) -> int:
         stop = _stop_event()
         if not forking.is_child():
             startup_checks.check()
-        _serve_metrics()
+        _observe()
         registry.look_ahead()
         Reloader(watches=False, role="worker").start()
         services = worker_services.WorkerServices(settings.AGENTHOST_QUEUES)
@@ -119,6 +136,7 @@ def worker(count: int) -> int:
         stop.wait()
         log.info("stopping: runs have %.0f s to finish", settings.AGENTHOST_WORKER_GRACE_SECONDS)
         services.stop(settings.AGENTHOST_WORKER_GRACE_SECONDS, settings.AGENTHOST_DRAIN_SECONDS)
+        _send_last_traces()
 
     return _run("worker", work, count, check=startup_checks.check_before_forking)
 
@@ -127,7 +145,7 @@ def beat() -> None:
     from agenthost.beat import Beat
 
     stop = _stop_event()
-    _serve_metrics()
+    _observe()
     service = Beat(apart=True)
     service.start()
     log.info("beat is ready")
@@ -145,7 +163,7 @@ def terminals() -> None:
         raise ImproperlyConfigured("AGENTHOST_TERMINALS: must be on in all processes for the role terminals.")
     stop = _stop_event()
     startup_checks.check()
-    _serve_metrics()
+    _observe()
     service = Service(on_renewed=partial(role_health.write, settings.AGENTHOST_VAR_DIR))
     service.start()
     stop.wait()
@@ -170,7 +188,7 @@ def embedded() -> None:
     from sessions_app.core.terminals.service import Service
 
     listener = web_server.listen()
-    _serve_metrics()
+    _observe()
     locked = data_directory.lock(settings.AGENTHOST_VAR_DIR, listener.getsockname()[1])
     call_command("migrate", interactive=False, verbosity=0)
     services = WorkerServices()
@@ -198,6 +216,7 @@ def embedded() -> None:
     finally:
         on_signal()
         stopping.join()
+        _send_last_traces()
         locked.close()
 
 

@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 from django.core.exceptions import ImproperlyConfigured
 
 from agenthost import env, local_secrets
+from agenthost.tracing import configuration as tracing_configuration
 from agents_app import extras, installation, queue_names
 from agents_app.outbound.policy import Allowance, Policy, port_number
 from agents_app.providers import KEY_VARIABLES
@@ -87,6 +88,7 @@ AGENTHOST_AAP_STREAMS_PER_KEY = env.integer("AGENTHOST_AAP_STREAMS_PER_KEY", 500
 AGENTHOST_DRAIN_SECONDS = env.duration("AGENTHOST_DRAIN_SECONDS", 600.0)
 AGENTHOST_METRICS_PORT = env.integer("AGENTHOST_METRICS_PORT", 0, most=65535)
 AGENTHOST_METRICS_HOST = env.text("AGENTHOST_METRICS_HOST", "127.0.0.1")
+AGENTHOST_TRACING = tracing_configuration.read()
 
 # Live connections ------------------------------------------------------------------------------------
 AGENTHOST_AHP_QUEUE_BYTES = env.integer("AGENTHOST_AHP_QUEUE_BYTES", 4 * 1024 * 1024, least=1024)

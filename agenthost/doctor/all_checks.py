@@ -10,7 +10,7 @@ from django.core import checks as system_checks
 
 from agenthost import database_diagnosis, security_warnings
 from agenthost.checks import BAD_AGENTS_FILE
-from agenthost.doctor import agents, database, machine, processes, redis
+from agenthost.doctor import agents, database, machine, processes, redis, traces
 from agenthost.doctor.findings import Finding, fail, ok, warning
 
 Check = Callable[[], Iterator[Finding]]
@@ -57,6 +57,7 @@ def run_all(*, connect: bool) -> Iterator[Finding]:
         "workspaces": processes.check_workspaces,
         "terminals": processes.check_terminals,
         "audit": processes.check_audit_sinks,
+        "traces": traces.check,
     }
     if database_diagnosis.diagnose() is not None:
         # These need the database, whose own check reports the fault.

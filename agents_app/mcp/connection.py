@@ -23,6 +23,7 @@ from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from agents_app import tracing
 from agents_app.mcp import faults, http, listing
 from agents_app.mcp.access import Access
 from agents_app.mcp.faults import McpFault, Seen
@@ -134,6 +135,26 @@ class Connection:
 
     async def call(self, tool: str, arguments: dict[str, Any], elicit: Elicit | None) -> mcp_types.CallToolResult:
         """Call a tool; ``McpFault`` if it has no result. A cancelled call is cancelled at the server too."""
+        if not tracing.is_on():
+            return await self._call(tool, arguments, elicit)
+        about: tracing.Attributes = {
+            "mcp.method.name": "tools/call",
+            "mcp.protocol.version": self.protocol or None,
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": tool,
+            "server.address": self.access.host if self.access.program is None else None,
+            "network.transport": "pipe" if self.access.program is not None else "tcp",
+            "agenthost.mcp.server": self.access.server,
+        }
+        # The library writes the context into the call's _meta.
+        with tracing.span(f"tools/call {tool}", tracing.CLIENT, about) as span, tracing.shared_with_libraries():
+            try:
+                return await self._call(tool, arguments, elicit)
+            except McpFault as fault:
+                span.fail(fault.kind)
+                raise
+
+    async def _call(self, tool: str, arguments: dict[str, Any], elicit: Elicit | None) -> mcp_types.CallToolResult:
         seen, client = Seen(), self._client
         if client is None or self.over:
             raise self._fault or McpFault("closed", "the connection is closed")

@@ -9,6 +9,7 @@ from functools import cache
 
 import httpx2
 
+from agents_app import tracing
 from agents_app.mcp.access import Access
 from agents_app.mcp.faults import Seen
 
@@ -52,8 +53,10 @@ class _Watched(httpx2.AsyncBaseTransport):
         self._inner, self._limit = inner, limit
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        response = await self._inner.handle_async_request(request)
         seen = watching.get()
+        if seen is not None and (own := tracing.context()) is not None:
+            request.headers.update(own.headers)
+        response = await self._inner.handle_async_request(request)
         if seen is not None and request.method == "POST" and response.status_code >= 300:
             seen.status = response.status_code
         assert isinstance(response.stream, httpx2.AsyncByteStream)

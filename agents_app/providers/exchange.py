@@ -24,7 +24,7 @@ import aiohttp
 import orjson
 from yarl import URL
 
-from agents_app import metrics
+from agents_app import metrics, tracing
 from agents_app.errors import Answered, ProviderError, ProviderFault
 from agents_app.providers import connections
 from agents_app.providers.live_reading import LiveReading
@@ -110,8 +110,8 @@ async def stream(request: ModelRequest, make: Callable[[], Call]) -> AsyncGenera
     _check_headers(call.headers)
     attempt = 0
     while True:
-        answer = _attempt(request, call, attempt)
-        measured = _Measured(_host(call, request))
+        measured = _Measured(_host(call, request), attempt)
+        answer = _attempt(request, call, attempt, measured)
         try:
             async for batch in answer:
                 measured.output()
@@ -137,26 +137,37 @@ async def stream(request: ModelRequest, make: Callable[[], Call]) -> AsyncGenera
 
 
 class _Measured:
-    """What the metrics have of one request."""
+    """What the metrics and the trace have of one request."""
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, host: str, attempt: int) -> None:
         self.host = host
+        self.span = tracing.begin(
+            "POST",
+            tracing.CLIENT,
+            {"http.request.method": "POST", "server.address": host, "http.request.resend_count": attempt or None},
+        )
         self.outcome = "cancelled"
         """The stream was closed before its end, unless it is set."""
         self._began: float | None = time.monotonic()
 
     def output(self) -> None:
         if self._began is not None:
-            metrics.PROVIDER_FIRST_OUTPUT.labels(metrics.host(self.host)).observe(time.monotonic() - self._began)
+            waited = time.monotonic() - self._began
+            metrics.PROVIDER_FIRST_OUTPUT.labels(metrics.host(self.host)).observe(waited)
+            self.span.set({"http.response.status_code": 200, "agenthost.first_output_seconds": waited})
             self._began = None
 
     def failed(self, error: ProviderError) -> None:
         self.outcome = error.fault
+        self.span.set({"http.response.status_code": error.answered.status})
+        self.span.fail(error.fault)
         if error.answered.status is not None:
             metrics.PROVIDER_STATUSES.labels(metrics.host(self.host), str(error.answered.status)).inc()
 
     def end(self) -> None:
         metrics.PROVIDER_REQUESTS.labels(metrics.host(self.host), self.outcome).inc()
+        self.span.set({"agenthost.outcome": self.outcome})
+        self.span.end()
 
 
 def address(base_url: str, path: str, **query: str) -> str:
@@ -213,7 +224,7 @@ class _Failed(Exception):
         super().__init__(str(error))
 
 
-async def _attempt(request: ModelRequest, call: Call, attempt: int) -> AsyncGenerator[list[ProviderEvent]]:
+async def _attempt(request: ModelRequest, call: Call, attempt: int, measured: _Measured) -> AsyncGenerator[list[ProviderEvent]]:
     """One attempt. Before the first output it fails with ``_Failed``, afterwards with ``ProviderError``."""
     loop = asyncio.get_running_loop()
     limits = request.limits
@@ -227,10 +238,12 @@ async def _attempt(request: ModelRequest, call: Call, attempt: int) -> AsyncGene
         async with asyncio.timeout_at(deadline):
             session = await connections.session()
             short = len(call.body) <= _WRITTEN_AT_ONCE
+            passed_on = tracing.headers_for_provider(measured.host, measured.span)
+            headers = {**passed_on, **call.headers} if passed_on else call.headers
             response = await session.post(
                 URL(call.url, encoded=True) if call.as_written else call.url,
                 data=call.body if short else _in_pieces(call.body),
-                headers=call.headers if short else {**call.headers, "Content-Length": str(len(call.body))},
+                headers=headers if short else {**headers, "Content-Length": str(len(call.body))},
                 # A redirect would take the key to another host.
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=None, connect=limits.connect),

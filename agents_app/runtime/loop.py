@@ -16,10 +16,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
-from agents_app import exact_json, metrics
+from agents_app import exact_json, metrics, tracing
 from agents_app.compaction import TooLong
 from agents_app.errors import ProviderError, ProviderFault, ToolFailed
-from agents_app.runtime import opaque
+from agents_app.runtime import opaque, traces
 from agents_app.runtime.interface import (
     Access,
     Call,
@@ -106,6 +106,11 @@ def changed(plan: Plan, change: Change) -> Plan:
 
 async def run(plan: Plan, host: Host, steps_done: int) -> None:
     """Continue a turn from its last commit point until it ends or waits."""
+    with tracing.Sections() as sections:
+        await _run(plan, host, steps_done, sections)
+
+
+async def _run(plan: Plan, host: Host, steps_done: int, sections: tracing.Sections) -> None:
     step = steps_done
     calls: Sequence[Call] = await host.look()
     while True:
@@ -118,6 +123,7 @@ async def run(plan: Plan, host: Host, steps_done: int) -> None:
             await host.end("error", TURN_TOO_LARGE)
             return
         step += 1
+        sections.next("step", {"agenthost.step.number": step})
         if (change := await host.next_step()) is not None:
             plan = changed(plan, change)
         try:
@@ -236,8 +242,9 @@ async def _run_tool(plan: Plan, host: Host, call: Call) -> None:
         arguments = exact_json.loads_plain(call.arguments.strip() or "{}")
         if plan.access is not None:
             await plan.access.admit(call.name, arguments, permitted=call.permitted)
-        with metrics.tool_call(call.name):
+        with traces.tool_call(call) as span, metrics.tool_call(call.name):
             content = storable_value(await plan.tools.run(call.name, arguments, partial(host.ask, call)))
+            tracing.content(span, "gen_ai.tool.call.result", lambda: content)
     except ToolFailed as error:
         content, failed = FAILED + storable(error.reason), True
     size = len(exact_json.dumps(content).encode())
@@ -325,6 +332,7 @@ class _Step:
         self._finish: FinishReason | None = None
         self._size = MessageSize(plan.size_limits)
         self._menders: dict[str, Mender] = {"text": Mender(), "thinking": Mender()}
+        self._traced = tracing.NOTHING
 
     async def call_model(self, messages: Sequence[Message]) -> Sequence[Call] | None:
         """Call the model once; returns the calls of its message, or None if the turn has ended."""
@@ -346,17 +354,20 @@ class _Step:
         )
         fault: ProviderError | None = None
         limit_reached: SizeLimitReached | None = None
-        try:
-            async with aclosing(plan.provider.stream(request)) as stream:  # type: ignore[type-var]  # providers are async generators
-                async for batch in stream:
-                    for event in batch:
-                        await self._take(event)
-            if self._finish is None:
-                fault = ProviderError("broken_stream", "the stream ended without a finish reason")
-        except ProviderError as error:
-            fault = error
-        except SizeLimitReached as error:
-            limit_reached = error
+        with traces.model_call(request) as self._traced:
+            try:
+                async with aclosing(plan.provider.stream(request)) as stream:  # type: ignore[type-var]  # providers are async generators
+                    async for batch in stream:
+                        for event in batch:
+                            await self._take(event)
+                if self._finish is None:
+                    fault = ProviderError("broken_stream", "the stream ended without a finish reason")
+            except ProviderError as error:
+                fault = error
+            except SizeLimitReached as error:
+                limit_reached = error
+            finally:
+                traces.answer(self._traced, self._usage, self._finish, fault, self._said, self._asked_for)
         if limit_reached is not None:
             await self._cut(limit_reached)
             return None
@@ -462,6 +473,8 @@ class _Step:
             return
         if opens:
             part_id = f"{self._step}.{len(self._parts)}"
+            if not self._parts:
+                traces.first_output(self._traced)
             self._parts.append((part_id, kind, []))
             await self._host.part_opened(self._step, part_id, kind, late=late)
         part_id, _, texts = self._parts[-1]
@@ -481,6 +494,8 @@ class _Step:
             call_id = await self._host.free_call_id(piece.id)
             call = _OpenCall(call_id, f"{self._step}.{len(self._parts)}", storable(piece.name or ""))
             self._calls[piece.index] = call
+            if not self._parts:
+                traces.first_output(self._traced)
             self._parts.append((call.part_id, "call", [call_id]))
             await self._host.call_opened(self._step, call.part_id, call_id, call.name)
         elif piece.name and not call.name:
@@ -490,6 +505,13 @@ class _Step:
             call.arguments.append(piece.arguments)
             if said := call.mender.feed(piece.arguments):
                 await self._host.call_arguments(self._step, call.call_id, said)
+
+    def _said(self) -> str:
+        return "".join(self._text)
+
+    def _asked_for(self) -> list[tuple[str, str, str]]:
+        """The calls so far: id, name, arguments."""
+        return [(each.call_id, each.name, "".join(each.arguments)) for each in self._calls.values()]
 
     async def _call(self, each: _OpenCall) -> Call:
         plan, raw = self._plan, "".join(each.arguments)

@@ -28,6 +28,7 @@ class PendingMessage(models.Model):
     message = models.TextField()
     files = models.TextField(null=True, help_text="JSON of the attached files: base64 by URI; null: none.")
     position = models.IntegerField(default=0)
+    trace = models.TextField(null=True, help_text="The request that sent it, in a distributed trace; null: without tracing.")
     created_at = models.DateTimeField()
 
     class Meta:

@@ -38,6 +38,7 @@ class Terminal(models.Model):
     command = models.TextField(null=True, help_text="What the shell runs, instead of being interactive: an agent's command.")
     claim_call = models.TextField(null=True, help_text="The id of the tool call that waits for the command; null: none does.")
     network = models.TextField(null=True, help_text="JSON list: the hosts that the agent of the command may reach; null: none.")
+    trace = models.TextField(null=True, help_text="The traceparent that the agent's command gets; null: without tracing.")
     workspace = models.BigIntegerField(null=True)
     title = models.TextField(default="")
     cwd = models.TextField(default="", help_text="A file: URI; empty: unknown.")

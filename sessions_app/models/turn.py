@@ -104,6 +104,9 @@ class Turn(models.Model):
     queue = models.CharField(
         max_length=40, default=DEFAULT_QUEUE, db_default=DEFAULT_QUEUE, help_text="Only workers that serve it claim the turn."
     )
+    trace = models.TextField(
+        null=True, help_text="Its place in a distributed trace (core/base/traces.py); null: it was accepted without tracing."
+    )
 
     class Meta:
         constraints = [

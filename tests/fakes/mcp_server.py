@@ -133,6 +133,12 @@ async def _ask_link(_server: McpServer, context: ServerRequestContext[Any], para
     return _text(said.action)
 
 
+async def _trace(server: McpServer, context: ServerRequestContext[Any], params: types.CallToolRequestParams) -> Any:
+    """The context of the trace, as it was sent."""
+    server.traces.append(((context.request.headers if context.request else {}).get("traceparent"), dict(params.meta or {})))
+    return _text("seen")
+
+
 async def _visits(server: McpServer, context: ServerRequestContext[Any], _params: types.CallToolRequestParams) -> Any:
     session = context.request.headers.get("mcp-session-id", "") if context.request else ""
     server.visits[session] = server.visits.get(session, 0) + 1
@@ -216,6 +222,8 @@ class McpServer:
     def __post_init__(self) -> None:
         self.requests: list[Request] = []
         self.visits: dict[str, int] = {}
+        self.traces: list[tuple[str | None, dict[str, Any]]] = []
+        """The header traceparent and the ``_meta`` of each call of ``trace``."""
         self.slow_began, self.slow_may_end, self.slow_cancelled = threading.Event(), threading.Event(), threading.Event()
         self.may_answer = threading.Event()
         self.may_answer.set()
@@ -229,6 +237,10 @@ class McpServer:
         for number in range(count):
             name = f"bulky_{number}"
             self.offers[name] = _Offer(types.Tool(name=name, input_schema={**_schema(), "description": "x" * size}), _read)
+
+    def offer_trace(self) -> None:
+        """The tool ``trace``, which notes the trace of its calls."""
+        self.offers["trace"] = _Offer(types.Tool(name="trace", input_schema=_schema()), _trace)
 
     @property
     def url(self) -> str:

@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from opentelemetry import trace
+
 DIRECTORY_VARIABLE = "AGENTHOST_TEST_TOOL_DIR"
 LONGEST_BLOCK = 120.0
 
@@ -126,3 +128,9 @@ class ToolBox:
         while not (self.directory / f"{gate}.{state}").exists():
             assert time.monotonic() < until, f"gate {gate} was not {state} within {timeout} s"
             time.sleep(0.01)
+
+
+def place_in_trace() -> str:
+    """The context that a tool sees by OpenTelemetry's own interface."""
+    context = trace.get_current_span().get_span_context()
+    return f"{context.trace_id:032x}-{context.span_id:016x}"

@@ -10,7 +10,8 @@ PAGE = (ROOT / "docs" / "settings.md").read_text()
 
 
 def variables() -> set[str]:
-    settings = (ROOT / "agenthost" / "settings.py").read_text()
+    files = ("settings.py", "tracing/configuration.py")
+    settings = "".join((ROOT / "agenthost" / name).read_text() for name in files)
     return {match[1] for match in re.finditer(r"env\.\w+\(\s*\"([A-Z_]+)\"", settings)}
 
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from django.conf import settings
 
-from sessions_app.ahp.transport import jsonrpc
+from agents_app import tracing
+from sessions_app.ahp.transport import jsonrpc, traces
 from sessions_app.ahp.transport.failures import error_for
 from sessions_app.ahp.transport.jsonrpc import Invalid, Notification, Request, Response
 from sessions_app.ahp.transport.outbox import Outbox
@@ -90,6 +91,8 @@ class Connection:
         """Whether the frame that is answered now is large: handling it would delay others of the loop."""
         self._received = SmallEvent()
         self._rate_limit = RateLimit(settings.AGENTHOST_AHP_DISPATCHES_PER_SECOND)
+        self.trace: tracing.Context | None = None
+        """That of the upgrade request, if its client sent one: the connection's requests continue its trace."""
 
     @property
     def caller(self) -> Caller:
@@ -163,6 +166,13 @@ class Connection:
             await self._room.wait()
 
     async def _answer(self, message: jsonrpc.Message, *, large: bool = False) -> None:
+        if not tracing.is_on():
+            await self._answer_now(message, large=large)
+            return
+        with traces.answering(message, self.version, self.trace):
+            await self._answer_now(message, large=large)
+
+    async def _answer_now(self, message: jsonrpc.Message, *, large: bool) -> None:
         match message:
             case Invalid(id_, error):
                 self.outbox.put(jsonrpc.error_response(id_, error))
@@ -211,6 +221,7 @@ class Connection:
         except Exception as exception:
             error = error_for(exception, version.errors)
             outcome = str(error.code)
+            traces.failed(error.code)
             if isinstance(request.params, dict) and (subject := version.subject(error.code, request.params)) is not None:
                 error = error.about(subject)
             self._put_answer(jsonrpc.error_response(request.id, error), holding=holding)
@@ -274,7 +285,7 @@ class Connection:
             await notification.take(self, params)
         except Exception as exception:
             # Nothing was stored, not even a refusal: the client reconnects and sends the action again.
-            error_for(exception, self.version.errors)
+            traces.failed(error_for(exception, self.version.errors).code)
             self.close(TRY_AGAIN_LATER)
 
     def unsubscribe(self, uri: str) -> None:

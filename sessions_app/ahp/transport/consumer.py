@@ -17,6 +17,7 @@ from channels.consumer import AsyncConsumer
 from django.conf import settings
 from django.db import Error as DatabaseError
 
+from agents_app import tracing
 from sessions_app.ahp.tenant import presence
 from sessions_app.ahp.tenant.switchboard import board_of
 from sessions_app.ahp.transport import upgrade
@@ -100,6 +101,7 @@ async def _admit(scope: MutableMapping[str, Any], stack: AsyncExitStack, version
         # Taken, so that an idle connection does not keep the extension in its scope.
         write = scope.get("extensions", {}).pop(_WRITE_TEXT, {}).get("call")
         connection = Connection(key, board, versions, write)
+        connection.trace = tracing.parse(headers.get("traceparent", ""), headers.get("tracestate", ""))
         key.on_end(partial(connection.close, KEY_ENDED))
         stack.push_async_callback(presence.leave, connection)
         stack.callback(board.remove, connection)

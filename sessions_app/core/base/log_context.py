@@ -1,4 +1,4 @@
-"""Context fields of log lines: the ids of the current request, tenant, session and turn.
+"""Context fields of log lines: the ids of the current request, tenant, session, turn, trace and span.
 
 Public ids and numbers only, never content. The formatter that writes them is in ``agenthost``; the variables are here so
 that the core can set them.
@@ -7,6 +7,8 @@ that the core can set them.
 from __future__ import annotations
 
 from contextvars import Context, ContextVar
+
+from agents_app import tracing
 
 request_id: ContextVar[str] = ContextVar("agenthost_request_id", default="")
 tenant: ContextVar[str] = ContextVar("agenthost_tenant", default="")
@@ -47,4 +49,8 @@ class about:  # noqa: N801 - used as a function: a class takes less memory than 
 
 def facts() -> dict[str, str]:
     """The fields that are set now."""
-    return {name: value for name, variable in _VARIABLES.items() if (value := variable.get())}
+    found = {name: value for name, variable in _VARIABLES.items() if (value := variable.get())}
+    if (span := tracing.context()) is not None:
+        # The names that OpenTelemetry gives them in logs.
+        found["trace_id"], found["span_id"] = span.trace_id, span.span_id
+    return found

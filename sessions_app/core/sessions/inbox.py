@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from agents_app import exact_json
 from sessions_app.core import turns
-from sessions_app.core.base import content
+from sessions_app.core.base import content, traces
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import NotPossible
 from sessions_app.core.base.events import Happening, Kind
@@ -96,6 +96,7 @@ def put(
         kept = kept_files(message, files or {})
         client = None if dispatched is None else dispatched.client
         stored = {"message": document, "files": kept, "api_key_id": caller.key, "client": client}
+        stored["trace"] = traces.of_request()
         position = (pending.aggregate(last=Max("position"))["last"] or 0) + 1
         PendingMessage.objects.update_or_create(
             session=change.session,

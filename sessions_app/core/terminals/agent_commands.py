@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from django.db import DatabaseError
 
-from agents_app import exact_json
+from agents_app import exact_json, tracing
 from agents_app.runtime.interface import CommandResult
 from agents_app.tools.caller import CurrentCall
 from agents_app.tools.commands.excerpt import Preview
@@ -80,7 +80,9 @@ class SessionCommands:
             raise
 
     async def _create(self, command: Command, call: str) -> Terminal:
-        wanted = ForCall(self._session, self._turn, call, command.line, paths.uri_of(command.cwd), self._network)
+        trace = tracing.context()
+        traceparent = None if trace is None else trace.traceparent
+        wanted = ForCall(self._session, self._turn, call, command.line, paths.uri_of(command.cwd), self._network, traceparent)
         try:
             return await threads.run(self._tenant, creating.create_for_call, wanted)
         except (TerminalsUnavailable, NotPossible) as error:

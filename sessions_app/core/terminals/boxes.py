@@ -65,6 +65,9 @@ def prepare(claimed: Claimed) -> Started:
     )
     found = shell(root) if claimed.command is None else shell_of_command(claimed.command, root)
     environment = {"TERM": "xterm-256color", "LANG": "C.UTF-8", "HOME": place.mounted_at, **found.environment}
+    if claimed.trace is not None:
+        # The variable that OpenTelemetry's tools for programs read.
+        environment["TRACEPARENT"] = claimed.trace
     return Started(place, box, found, environment)
 
 

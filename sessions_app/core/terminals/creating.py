@@ -57,6 +57,8 @@ class ForCall:
     line: str
     cwd: str
     network: tuple[str, ...] | None = None
+    trace: str | None = None
+    """The traceparent for the command's environment."""
 
 
 def create(caller: Caller, wanted: Wanted, client: str) -> Terminal:
@@ -107,6 +109,7 @@ def create_for_call(wanted: ForCall) -> Terminal:
         row = _row(session.tenant_id, turn[1] or turn[2], shown, place)
         row.public_id, row.command, row.claim_call = public_id, wanted.line, wanted.call
         row.network = None if wanted.network is None else exact_json.dumps([*wanted.network])
+        row.trace = wanted.trace
         row = _insert(tx, row, session)
     broadcast.notify_worker(WAKE, {"terminal": row.pk})
     return row

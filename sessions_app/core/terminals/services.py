@@ -60,6 +60,8 @@ class Claimed:
     """What its shell runs; None: it is interactive."""
     network: tuple[str, ...] | None = None
     """The hosts that its agent may reach; None: its agent has no network, or it is no agent's."""
+    trace: str | None = None
+    """The traceparent for its command."""
 
     @property
     def key(self) -> int:
@@ -116,6 +118,7 @@ def claim(service: str, free: int, *, reserved: int = 0, tenants: Collection[int
                 created,
                 row.command,
                 None if row.network is None else tuple(exact_json.loads(row.network)),
+                row.trace,
             )
         )
     return claimed

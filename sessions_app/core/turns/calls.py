@@ -11,8 +11,8 @@ from typing import Any
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from agents_app import exact_json, registry
-from sessions_app.core.base import content, raw_sql, times
+from agents_app import exact_json, registry, tracing
+from sessions_app.core.base import content, raw_sql, times, traces
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import InvalidInput, NotPossible
 from sessions_app.core.base.events import Happening, Kind
@@ -66,6 +66,7 @@ def answer(
         if (earlier := idempotency.find(caller, idempotency_key)) is not None:
             return accepted_before(session, earlier)
         asking.take_turn()
+        asked_at = tracing.now()
         spec = agents.for_turn(caller, session)
         live, calls = open_turn_and_calls(session)
         client_names = {tool["name"] for tool in session_settings.settings_of(session).client_tools}
@@ -112,7 +113,38 @@ def answer(
         )
         asking.admit_turn()
         first = append_all(tx, session, [start, *stored])
+        if live is not None:
+            _trace_answers(tx, live, calls, answers, run, queued_at=asked_at)
     return Accepted(turn, public_id, run, tx.stored[first].seq, standings=asking.rate_statuses)
+
+
+def _trace_answers(
+    tx: journal.Transaction,
+    turn: Turn,
+    calls: Sequence[ToolCall],
+    answers: Sequence[Answer],
+    run: int,
+    *,
+    queued_at: int | None,
+) -> None:
+    """Record after COMMIT how long these answers were waited for. ``queued_at``: when this began, if it queues the turn."""
+    if turn.trace is None or not tracing.is_on():
+        return
+    traces.link_request(turn.trace)
+    rows = {call.call_id: call for call in calls}
+    waits = [(*_wait_of(each, rows[each.call_id]), rows[each.call_id].created_at) for each in answers]
+    tx.after_commit(partial(traces.answered, turn.trace, waits, tracing.context()))
+    if queued_at is not None:
+        tx.after_commit(partial(traces.accepted, turn.trace, queued_at, run))
+
+
+def _wait_of(answer: Answer, call: ToolCall) -> tuple[str, tracing.Attributes]:
+    about: tracing.Attributes = {"gen_ai.tool.name": call.name, "gen_ai.tool.call.id": call.call_id}
+    if isinstance(answer, ClientResult):
+        failed = "tool_failed" if answer.failed else None
+        own: tracing.Attributes = {"gen_ai.operation.name": "execute_tool", "agenthost.tool.runner": "client"}
+        return f"execute_tool {call.name}", {**about, **own, "error.type": failed}
+    return f"wait_for_permission {call.name}", {**about, "agenthost.permission.granted": answer.granted}
 
 
 class Answering:
@@ -138,7 +170,7 @@ class Answering:
         """Store the answers, and queue a waiting turn or notify a running one."""
         live = self.live
         assert live is not None, "an open call without a live turn"
-        spec, now = registry.find(self.session.agent_name), timezone.now()
+        spec, now, asked_at = registry.find(self.session.agent_name), timezone.now(), tracing.now()
         waiting = live.state == TurnState.WAITING
         # A result that needs a release leaves its call open, so a run would have nothing to do.
         resumes = waiting and not all(isinstance(each, ClientResult) and each.reviewed for each in answers)
@@ -154,6 +186,7 @@ class Answering:
             ref, live.public_id, self.calls, answers, grantable=grantable, by=actor_of(self.caller), now=now, stored=waiting
         )
         self.append([*stored[:-1], dispatches.with_origin(stored[-1], dispatched)])
+        _trace_answers(self.tx, live, self.calls, answers, live.run, queued_at=asked_at if resumes else None)
         if resumes:
             self._asking.admit_turn()
 
@@ -194,6 +227,7 @@ def fail_calls_of(tx: journal.Transaction, session: Session, client: str, text: 
     ref = StepRef(session.tenant_id, session.pk, live.pk, live.run, step=0)
     happenings += store_answers(ref, live.public_id, calls, results, grantable=frozenset(), by="server", now=now, stored=waiting)
     append_all(tx, session, happenings)
+    _trace_answers(tx, live, calls, results, live.run, queued_at=tracing.now() if waiting else None)
     if waiting:
         tx.after_commit(partial(tasks.wake, live.queue))
     return None if waiting else Stopped(live.pk, live.worker)

@@ -5,7 +5,7 @@ Other ends are units of the journal's writer. Rows are locked in the order sessi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from django.db.models import Q
 from django.db.models.functions import Now
@@ -29,8 +29,14 @@ from sessions_app.core.turns.types import Claimed, TurnModel
 from sessions_app.models import ApiKey, PendingKind, PendingMessage, Session
 
 
-def finish(claimed: Claimed, agent: str, happenings: Sequence[Happening], statements: Sequence[Statement]) -> bool:
-    """Write the end of a run's turn; False if the turn is no longer this run's.
+def finish(
+    claimed: Claimed,
+    agent: str,
+    happenings: Sequence[Happening],
+    statements: Sequence[Statement],
+    then: Callable[[], object] = lambda: None,
+) -> bool:
+    """Write the end of a run's turn, and call ``then``; False if the turn is no longer this run's.
 
     If the agent ended the turn, the first queued message starts the next one. After an error the queue waits for a client.
     """
@@ -42,6 +48,7 @@ def finish(claimed: Claimed, agent: str, happenings: Sequence[Happening], statem
             return False
         session, turn = locked
         raw_sql.execute(statements)
+        tx.after_commit(then)
         tx.know(session.pk, session)
         for happening in happenings:
             tx.append(NewEvent(claimed.tenant, claimed.session, happening, fence=claimed.fence))
@@ -73,7 +80,7 @@ def take_first(tx: journal.Transaction, session: Session) -> bool:
     taken = {"kind": PendingKind.QUEUED.value, "id": row.message_id, "taken": True}
     tx.append(NewEvent(session.tenant_id, session.pk, Happening(Kind.MESSAGE_NOT_PENDING, taken)))
     model = TurnModel.of(spec, options.shown([session.pk]).get(session.pk, {}), message)
-    first = FirstMessage(content, message, queued_id=row.message_id, model=model, client=row.client)
+    first = FirstMessage(content, message, queued_id=row.message_id, model=model, client=row.client, trace=row.trace)
     _, calls = open_turn_and_calls(session)
     begin_locked(tx, None, row.api_key_id, session, new_id("turn"), first, definitions.resolve(spec), None, None, calls)
     return True

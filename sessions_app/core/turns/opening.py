@@ -7,7 +7,8 @@ from functools import partial
 from itertools import chain, islice
 from typing import Any
 
-from sessions_app.core.base import metrics, raw_sql
+from agents_app import tracing
+from sessions_app.core.base import metrics, raw_sql, traces
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import TurnAlreadyRunning
 from sessions_app.core.base.events import Happening
@@ -93,9 +94,9 @@ def open_turn_and_calls(session: Session, open_state: OpenState | None = None) -
 _INSERT = """
 insert into sessions_app_turn ({id}tenant_id, session_id, api_key_id, public_id, definition_id, format, state, stop_reason, error,
  run, step, parts, fence, worker, takeovers, input_tokens, output_tokens, cache_read_tokens, created_at, queued_at, deadline_at,
- said, began, model, model_named, client, queue, attention)
+ said, began, model, model_named, client, queue, trace, attention)
 values ({value}%s, %s, %s, %s, %s, %s, 'queued', '', '', 1, 0, '[]', 0, '', 0, 0, 0, 0, {now}, {now}, {moment},
- %s, %s, %s, %s, %s, %s, exists (select 1 from sessions_app_pendingmessage where session_id = %s)
+ %s, %s, %s, %s, %s, %s, %s, exists (select 1 from sessions_app_pendingmessage where session_id = %s)
  or exists (select 1 from sessions_app_sessionclient where session_id = %s))
 """
 _INSERT_AT_END = _INSERT.replace("{id}", "id, ").replace("{value}", "%s, ")
@@ -115,13 +116,16 @@ def insert_turn(
     began: str,
     model: TurnModel,
     client: str | None = None,
+    message_trace: str | None = None,
 ) -> int:
     """Insert a queued turn of a locked session without a live one, at the end of the transaction, and wake a worker after it.
 
     ``row``: its number if it is known already; else it is inserted now. ``key``: the API key's row. ``deadline``: seconds
     until the run is stopped, by the database's clock (A123). ``message_as_written``: the client's message as JSON, if the
-    model gets another text. ``client``: the one of AHP that started it.
+    model gets another text. ``client``: the one of AHP that started it. ``message_trace``: of the request that sent
+    the message, if that was queued.
     """
+    trace = traces.of_new_turn(message_trace)
     needed, queue = definitions.format_and_queue(definition)
     stored_as = max(needed, TURN_WITH_MODEL if model.named else 0)
     values = (
@@ -138,9 +142,12 @@ def insert_turn(
         model.named,
         client,
         queue,
+        trace,
         session.pk,
         session.pk,
     )
+    if trace is not None:
+        tx.after_commit(partial(traces.accepted, trace, tracing.now(), 1))
     tx.after_commit(metrics.TURNS_STARTED.labels(metrics.agent(session.agent_name)).inc)
     tx.after_commit(partial(tasks.wake, queue))
     if row is not None:

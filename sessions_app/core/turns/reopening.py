@@ -13,8 +13,8 @@ from django.db.models import Exists
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from agents_app import exact_json
-from sessions_app.core.base import raw_sql
+from agents_app import exact_json, tracing
+from sessions_app.core.base import raw_sql, traces
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import NotPossible, TurnAlreadyRunning
 from sessions_app.core.base.events import Happening, Kind
@@ -46,6 +46,7 @@ def reopen(caller: Caller, session: Session, turn: str, *, dispatched: Dispatche
     and the tools are those of now.
     """
     definitions.prepare(session.agent_name)
+    began = tracing.now()
     with quotas.check(caller) as asking, journal.transaction() as tx:
         session = access.lock_session(caller, session)
         dispatches.record(caller, dispatched)
@@ -61,6 +62,8 @@ def reopen(caller: Caller, session: Session, turn: str, *, dispatched: Dispatche
         fence = journal.tail(session.pk).fence + 1
         happenings = _queue_again(caller, session, row, definition, fence, dispatched)
         asking.admit_turn()
+        if row.trace is not None:
+            tx.after_commit(partial(traces.accepted, row.trace, began, row.run))
         first, *_ = [tx.append(NewEvent(session.tenant_id, session.pk, each, fence=fence)) for each in happenings]
         tx.after_commit(partial(tasks.wake, row.queue))
     return Accepted(row.pk, row.public_id, row.run, tx.stored[first].seq, standings=asking.rate_statuses)
@@ -96,6 +99,8 @@ def _queue_again(
     history.supersede_unfinished(row, now)
     closed = _close_step(row, parts)
     row.run, row.attempt = row.run + 1, row.attempt + 1
+    # The span of the failed attempt has ended, so this one gets its own.
+    row.trace = traces.of_new_turn()
     _update(caller, session, row, definition, fence)
     _show_again(session, row)
     reopened = Happening(Kind.TURN_REOPENED, {"turn": row.public_id, "attempt": row.attempt})
@@ -141,6 +146,7 @@ def _update(caller: Caller, session: Session, row: Turn, definition: int, fence:
         duration_ms=None,
         chat_modified=shown,
         queued_at=Now(),
+        trace=row.trace,
         attention=Exists(pending) | Exists(clients),
     )
 

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from agents_app import exact_json
 from agents_app.runtime.messages import Content
-from sessions_app.core.base import metrics, row_ids, times
+from sessions_app.core.base import metrics, row_ids, times, traces
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.content import unstorable
 from sessions_app.core.base.errors import NotPossible, TurnAlreadyRunning
@@ -137,6 +137,8 @@ class FirstMessage:
     started_at: str | None = None
     model: TurnModel = NO_MODEL
     client: str | None = None
+    trace: str | None = None
+    """Of the request that sent it, if it was queued."""
 
     def happening(self, turn_id: str, began: str) -> Happening:
         shown: dict[str, Any] = {"content": self.content}
@@ -228,6 +230,7 @@ def begin_locked(
         began=began,
         model=message.model,
         client=message.client,
+        message_trace=message.trace,
     )
     tx.know(session.pk, session)
     if calls:
@@ -257,3 +260,5 @@ def _end_waiting(tx: journal.Transaction, turn: Turn, agent: str) -> None:
         tx.append(NewEvent(turn.tenant_id, turn.session_id, happening))
     void_forms(turn)
     tx.after_commit(partial(metrics.turn_ended, agent, TurnState.CANCELLED, lasted))
+    about = {"agenthost.turn.outcome": "cancelled", "agenthost.turn.cause": "replaced"}
+    tx.after_commit(partial(traces.ended, turn.trace, turn.created_at, agent, "", {**traces.ids_of(turn), **about}))

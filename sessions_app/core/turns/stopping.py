@@ -18,7 +18,7 @@ from django.utils import timezone
 from agents_app import exact_json, registry
 from agents_app.runtime.content import of_assistant
 from agents_app.runtime.messages import Content
-from sessions_app.core.base import lock_timeouts, maintenance, metrics, raw_sql
+from sessions_app.core.base import lock_timeouts, maintenance, metrics, raw_sql, traces
 from sessions_app.core.base.caller import Caller
 from sessions_app.core.base.errors import NotPossible
 from sessions_app.core.base.events import Happening, Kind
@@ -182,6 +182,8 @@ def stop_locked(
         happenings.append(Happening(Kind.ACTIVITY_CHANGED, {"activity": None}))
     agent, took = turn.session.agent_name, duration_of(turn, now)
     tx.after_commit(lambda: metrics.turn_ended(agent, stop.state, took))
+    about = {**traces.ids_of(turn), "agenthost.turn.outcome": str(stop.state), "agenthost.turn.cause": stop.cause}
+    tx.after_commit(lambda: traces.ended(turn.trace, turn.created_at, agent, error, about))
     end = {"turn": turn.public_id, "run": turn.run, "in_run": in_run, **end_times(turn, lasted)}
     if stop.state is TurnState.CANCELLED:
         cancelled = Happening(Kind.TURN_CANCELLED, {**end, "reason": stop.reason, "cause": stop.cause})

@@ -61,6 +61,10 @@ class Loaded:
     client: str | None = None
     """The client of AHP that started the turn."""
     attempt: int = 1
+    queued_at: datetime = field(default_factory=timezone.now)
+    takeovers: int = 0
+    trace: str | None = None
+    """See core/base/traces.py."""
     last_position: int = 0
     """That of the session's last message, if the turn was reopened: models do not get all messages then."""
 
@@ -75,7 +79,8 @@ select t.id, t.public_id, s.public_id, t.run, t.step, t.parts, t.definition_id, 
   + coalesce({octets}(cast(m.provider_data as {octets_type})), 0)), 0)
   from sessions_app_message m where m.turn_id = t.id and m.role <> 'user') else 0 end,
  t.attempt, case when t.attempt > 1 then (select max(m.position) from sessions_app_message m where m.session_id = t.session_id)
-  else 0 end
+  else 0 end,
+ cast(t.queued_at as text), t.takeovers, t.trace
 from sessions_app_turn t
 join sessions_app_session s on s.id = t.session_id
 join sessions_app_agentdefinition d on d.id = t.definition_id
@@ -103,6 +108,7 @@ _TYPES = (
         "text",
     ),
     *("numeric", "bigint", "bigint"),
+    *("text", "bigint", "text"),
 )
 
 
@@ -224,6 +230,9 @@ def _loaded(tenant: int, messages: list[Message], row: Sequence[Any], values: di
         stored,
         attempt,
         last_position,
+        queued_at,
+        takeovers,
+        trace,
     ) = rest
     return Loaded(
         public_id=public_id,
@@ -248,4 +257,7 @@ def _loaded(tenant: int, messages: list[Message], row: Sequence[Any], values: di
         client=client,
         attempt=attempt,
         last_position=last_position or 0,
+        queued_at=times.moment(queued_at),
+        takeovers=takeovers,
+        trace=trace,
     )

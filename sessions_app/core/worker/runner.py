@@ -10,11 +10,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, ParamSpec, TypeVar
 
 from django.utils import timezone
 
-from agents_app import exact_json
+from agents_app import exact_json, tracing
 from agents_app.errors import ProviderError, RunLost
 from agents_app.fair.threads import FairPool
 from agents_app.mcp import listing, session_tools
@@ -24,12 +25,12 @@ from agents_app.runtime.interface import Call, Change, CommandResult, EndReason,
 from agents_app.runtime.messages import Content, Message
 from agents_app.runtime.unicode import storable
 from sessions_app.core import turns
-from sessions_app.core.base import log_context, metrics, times
+from sessions_app.core.base import log_context, metrics, times, traces
 from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.base.identifiers import new_id
 from sessions_app.core.base.raw_sql import Statement
 from sessions_app.core.log import journal
-from sessions_app.core.log.journal.types import Unit
+from sessions_app.core.log.journal.types import Outcome, Unit
 from sessions_app.core.records import conversation, conversation_facts, file_edits, history
 from sessions_app.core.records.history import StepRef
 from sessions_app.core.sessions import connections, forms
@@ -104,6 +105,12 @@ class _Terminal:
         return [{**self.block, "result": shown}]
 
 
+def _committing(happenings: Sequence[Happening]) -> tracing.span:
+    """The span of a commit point."""
+    kinds = [str(each.kind) for each in happenings] if tracing.is_on() else ()
+    return tracing.span("commit", attributes={"agenthost.events": kinds})
+
+
 class Run:
     """One run of one turn. Used only in the worker's loop."""
 
@@ -156,6 +163,7 @@ class Run:
         """The terminals of running calls, by call id."""
         self._recording_edits = asyncio.Lock()
         self._reading_facts = asyncio.Lock()
+        self._span = tracing.NOTHING
         self._failures: list[ProviderError] = []
         """The provider's error, if it failed."""
         self._plan = planning.make(loaded, self._choices, pool, claimed, _recorder(self._failures))
@@ -169,6 +177,31 @@ class Run:
         log_context.bind(session=self._loaded.session_public_id, turn=self._loaded.public_id)
         if self._is_first_run:
             metrics.QUEUE_SECONDS.observe(self._since_start())
+        trace = traces.context_of(self._loaded.trace)
+        if trace is None:
+            await self._drive()
+            return
+        if not self._loaded.takeovers:
+            traces.claimed(trace, self._loaded.queued_at)
+        lost: RunLost | None = None
+        with tracing.span("run", attributes=self._about(), parent=trace) as self._span:
+            try:
+                await self._drive()
+            except RunLost as error:
+                # Not a failure: the turn has ended, or goes on elsewhere.
+                lost = error
+        if lost is not None:
+            raise lost
+
+    def _about(self) -> tracing.Attributes:
+        loaded = self._loaded
+        return {
+            **traces.turn_ids(self.claimed.tenant, loaded.session_public_id, loaded.public_id, loaded.run),
+            "gen_ai.agent.name": loaded.spec.name,
+            "agenthost.run.takeover": loaded.takeovers,
+        }
+
+    async def _drive(self) -> None:
         limit, left = self._plan.limits.run, self._loaded.seconds_left
         try:
             async with asyncio.timeout(limit if left is None else max(0.0, min(limit, left))):
@@ -232,6 +265,10 @@ class Run:
         )
 
     async def _commit(self, happenings: Sequence[Happening], statements: Sequence[Statement]) -> None:
+        with _committing(happenings):
+            await self._commit_now(happenings, statements)
+
+    async def _commit_now(self, happenings: Sequence[Happening], statements: Sequence[Statement]) -> None:
         await self._await_durable_claim()
         if self._reading_facts.locked() or self._reads_facts(happenings):
             # The events of calls that end together keep their order, so that the last one tells what still runs.
@@ -273,22 +310,51 @@ class Run:
 
     async def _commit_end(self, happenings: Sequence[Happening], statements: Sequence[Statement]) -> None:
         """Store the turn's end; in one transaction with what has to follow it, if anything has to."""
+        with _committing(happenings):
+            await self._commit_end_now(happenings, statements)
+
+    async def _commit_end_now(self, happenings: Sequence[Happening], statements: Sequence[Statement]) -> None:
         await self._await_durable_claim()
         try:
             unit = self._unit([*happenings, *await self._following(happenings)], statements, unless_attention=True)
-            outcome = await self._writer.submit(unit)
+            report = partial(self._report_end, happenings[-1])
+
+            def written(outcome: asyncio.Future[Outcome]) -> None:
+                if not outcome.cancelled() and outcome.exception() is None and outcome.result() == "stored":
+                    report()
+
+            # Shielded: a sweep in this moment finds that the turn has ended and stops the run, but the end is reported.
+            writing = self._writer.queue(unit)
+            writing.add_done_callback(written)
+            outcome = await asyncio.shield(writing)
             if outcome == "stale":
                 raise RunLost
             agent = self._loaded.spec.name
-            if outcome == "answered" and not await self._database(turns.finish, self.claimed, agent, happenings, statements):
+            if outcome == "answered" and not await self._database(
+                turns.finish, self.claimed, agent, happenings, statements, report
+            ):
                 raise RunLost
-            end = happenings[-1]
-            metrics.turn_ended(
-                agent, "error" if end.kind is Kind.TURN_FAILED else end.payload["reason"], end.payload["duration_ms"]
-            )
         finally:
-            # Also if this run was cancelled: a sweep in this moment finds that the turn has ended and stops the run.
+            # Also if this run was cancelled, as above.
             self._conversation.turn_ended(self._plan)
+
+    def _report_end(self, end: Happening) -> None:
+        """Count and trace the end of the turn, which is stored."""
+        outcome = "error" if end.kind is Kind.TURN_FAILED else end.payload["reason"]
+        metrics.turn_ended(self._loaded.spec.name, outcome, end.payload["duration_ms"])
+        if self._loaded.trace is not None:
+            self._trace_end(outcome, end.payload.get("error", ""))
+
+    def _trace_end(self, outcome: str, error: str) -> None:
+        self._span.set({"agenthost.run.outcome": "ended"})
+        about = {
+            **self._about(),
+            "agenthost.turn.outcome": outcome,
+            "gen_ai.usage.input_tokens": self._tokens[0],
+            "gen_ai.usage.output_tokens": self._tokens[1],
+            "gen_ai.usage.cache_read.input_tokens": self._tokens[2] or None,
+        }
+        traces.ended(self._loaded.trace, self._loaded.created_at, self._loaded.spec.name, error, about)
 
     async def _hand_over_if_asked(self) -> None:
         """Call this only while no server tool is running: the next worker could not know how it ended."""
@@ -296,6 +362,7 @@ class Run:
             handed_over = history.turn_handed_over(self.claimed.turn_id, self.claimed.fence)
             released = Happening(Kind.RUN_RELEASED, {"turn": self._loaded.public_id, "run": self._loaded.run})
             await self._commit([released], [handed_over])
+            self._span.set({"agenthost.run.outcome": "handed_over"})
             raise RunLost
 
     async def _end_if_overdrawn(self) -> None:
@@ -341,7 +408,9 @@ class Run:
         self.is_unanswered = False
         if self._is_first_run:
             self._is_first_run = False
-            metrics.FIRST_OUTPUT.labels(metrics.agent(self._loaded.spec.name)).observe(self._since_start())
+            since = self._since_start()
+            metrics.FIRST_OUTPUT.labels(metrics.agent(self._loaded.spec.name)).observe(since)
+            self._span.set({"agenthost.turn.first_output_seconds": since})
 
     async def part_opened(self, step: int, part_id: str, kind: Literal["text", "thinking"], *, late: bool) -> None:
         self._has_output()
@@ -519,6 +588,12 @@ class Run:
             await self._commit([Happening(Kind.CALL_CONTENT_CHANGED, payload)], [statement])
 
     async def ask(self, call: Call, form: Mapping[str, Any]) -> FormAnswer:
+        with tracing.span("wait_for_form", attributes={"gen_ai.tool.call.id": call.call_id}) as span:
+            answer = await self._ask(call, form)
+            span.set({"agenthost.form.response": answer.response})
+            return answer
+
+    async def _ask(self, call: Call, form: Mapping[str, Any]) -> FormAnswer:
         if not await self._database(connections.is_attended, self.claimed.tenant, self.claimed.session):
             return FormAnswer("decline")
         ref, turn = self._step_ref(self._step), self._loaded.public_id
@@ -636,6 +711,8 @@ class Run:
         outcome = await self._writer.submit(self._unit([paused], [statement], unless_answered=True))
         if outcome == "stale":
             raise RunLost
+        if outcome == "stored":
+            self._span.set({"agenthost.run.outcome": "waiting"})
         return outcome == "stored"
 
     def _ending(self, reason: EndReason, error: str) -> tuple[Happening, history.End]:

@@ -12,6 +12,7 @@ import pytest
 from django.db import OperationalError
 from django.test import Client
 
+from agents_app import tracing
 from agents_app.outbound.policy import Policy
 from agents_app.spec import AgentSpec, ToolSpec
 from agents_app.tools.signature import describe
@@ -132,6 +133,25 @@ def test_commands_end_with_their_codes_and_their_output(
     shown = [payload["content"] for _, payload in events(session, "call_content_changed")]
     assert [block["type"] for blocks in shown for block in blocks] == ["terminal"] * 4
     assert shown[1][0]["title"] == "pwd; exit 3"
+
+
+def test_a_command_sees_its_place_in_the_trace(
+    alice: World, coder: AgentSpec, service: Service, start_worker: Any, model: ModelServer
+) -> None:
+    spans: list[tracing.Span] = []
+    sent = tracing.Context("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7", sampled=True)
+    start_worker()
+    session = alice.session(tools=trusted("run_command"))
+    tracing.install(tracing.Tracing(spans.append))
+    try:
+        with tracing.span("request", parent=sent):
+            (shown,) = play(alice, model, session, {"command": "echo at $TRACEPARENT"})
+        wait_for(lambda: any(each.name == "run" for each in spans), "the end of the run")
+    finally:
+        tracing.install(None)
+    call = next(each for each in spans if each.name == "execute_tool run_command")
+    assert call.context is not None
+    assert f"at {call.context.traceparent}" in shown
 
 
 def test_commands_reach_the_hosts_that_their_agent_lists_if_the_operator_allows_any(

@@ -11,6 +11,7 @@ from prometheus_client.core import Metric
 from agenthost.metrics import requests as requests  # noqa: PLC0414 - declares metrics
 from agenthost.metrics.collectors import MOST_QUEUES, Installation, Process, _of_queues
 from agenthost.metrics.server import PATH
+from agenthost.tracing import exporter as exporter  # noqa: PLC0414 - declares metrics
 from agents_app.metrics import OTHER, Names
 from sessions_app.core.base import metrics as core  # noqa: F401 - declares metrics
 from sessions_app.core.records.queues import QueueFigures
