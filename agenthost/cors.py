@@ -14,9 +14,7 @@ Headers = list[tuple[bytes, bytes]]
 
 ALLOW_METHODS = b"GET, POST, PUT, DELETE, OPTIONS"
 _MANAGEMENT, _MANAGEMENT_METHODS = "/api/", b"GET, POST, PATCH, DELETE, OPTIONS"
-ALLOW_HEADERS = (
-    b"Authorization, Content-Type, Accept, Idempotency-Key, Last-Event-ID, X-Request-Id, X-Turn-Deadline, traceparent, tracestate"
-)
+ALLOW_HEADERS = b"Authorization, Content-Type, Accept, Idempotency-Key, Last-Event-ID, X-Request-Id, X-Turn-Deadline"
 EXPOSE_HEADERS = b"Retry-After, Location, X-Request-Id, X-Turn-Id, RateLimit, RateLimit-Policy"
 PREFLIGHT_SECONDS = b"7200"
 _OWN_PAGES = ("/admin", "/console", "/accounts")

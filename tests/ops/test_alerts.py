@@ -176,6 +176,8 @@ def test_the_dashboard_shows_every_metric_that_changes() -> None:
         "agenthost_database_connections",
         "agenthost_redis_up",
         "agenthost_process_info",
+        # Of the tracing itself, which is off by default.
+        "agenthost_trace_spans_total",
     }
 
 
