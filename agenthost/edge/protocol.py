@@ -44,6 +44,8 @@ _WEBSOCKET_LINE_BYTES = 8192
 _WEBSOCKET_HEADERS = 128
 _LINGER_SECONDS = 2.0
 _LINGER_BYTES = 1024 * 1024
+_FIRST_REQUEST_SECONDS, _NEXT_REQUEST_SECONDS = 1.0, 0.25
+"""When the server stops: how long a connection may still bring a request that was on its way, if it is new or was used before."""
 # Hop-by-hop headers about upgrades, which are not passed on.
 _UPGRADE_HEADERS = frozenset({b"upgrade", b"http2-settings"})
 
@@ -146,6 +148,26 @@ class HttpProtocol(HttpToolsProtocol):
             is_full = admission is Admission.SERVER_IS_FULL
             self._refuse(refusals.SERVER_IS_FULL if is_full else problems.TOO_MANY_FROM_ADDRESS)
 
+    _stops = False
+    """Whether the server stops, so that the next response is the last one of this connection."""
+
+    def shutdown(self) -> None:
+        """The server stops. A request that is on its way is still answered: its sender could not know whether it took effect."""
+        self._stops = True
+        if self._is_answering():
+            super().shutdown()
+            return
+        self._unset_keepalive_if_required()
+        seconds = _FIRST_REQUEST_SECONDS if self._running is None else _NEXT_REQUEST_SECONDS
+        self._stop_timer = self.loop.call_later(seconds, self._close_if_idle)
+
+    _stop_timer: asyncio.TimerHandle | None = None
+
+    def _close_if_idle(self) -> None:
+        if not self._in_head and not self._is_answering():
+            self._input_ended = True
+            self.transport.close()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._release()
         self._unset_keepalive_if_required()
@@ -166,6 +188,9 @@ class HttpProtocol(HttpToolsProtocol):
         self._release_slot()
         self._stop_head_timer()
         self._stop_watching_reader()
+        if self._stop_timer is not None:
+            self._stop_timer.cancel()
+            self._stop_timer = None
         if self._linger_timer is not None:
             self._linger_timer.cancel()
             self._linger_timer = None
@@ -390,7 +415,7 @@ class HttpProtocol(HttpToolsProtocol):
             self.server_state.default_headers,
             self.on_response_complete,
             expects_continue=self.expect_100_continue,
-            keep_alive=version != "1.0" and self.parser.should_keep_alive(),
+            keep_alive=version != "1.0" and not self._stops and self.parser.should_keep_alive(),
         )
         if earlier is None or earlier.response_complete:
             self._start_asgi_task(self.cycle, self.app)
