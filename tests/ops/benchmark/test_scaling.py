@@ -43,6 +43,8 @@ def test_idle_streams_and_watchers_cost_the_web_and_nobody_else() -> None:
 def test_the_pages_example_is_what_the_command_prints() -> None:
     command = "ops/scale --turns-per-second 20 --tokens 400 --idle-streams 5000"
     given = command.split()[1:]
-    done = subprocess.run([sys.executable, "-m", "ops.benchmark.scaling", *given], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "ops.benchmark.scaling", *given], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     example = PAGE.split(f"$ {command}\n")[1].split("```")[0]
     assert [line.rstrip() for line in example.splitlines()] == [line.rstrip() for line in done.stdout.splitlines()]
