@@ -95,17 +95,21 @@ def test_a_key_made_in_the_console_works_as_its_command_is_pasted(server: Server
 
 def test_an_open_page_follows_a_session_until_its_messages_are_stored(server: Server, page: Page, model: ModelServer) -> None:
     gate = f"console-{server.shape}"
-    prompt = model.script([steps.thinking("Well."), steps.text("Hel"), steps.gate(gate), steps.text("lo, **<b>page</b>**.")])
+    prompt = model.script(
+        [steps.thinking("Well."), steps.text("**Hel**<i>"), steps.gate(gate), steps.text("lo, **<b>page</b>**.")]
+    )
     session = server.alice.create("echo")
     page.open(f"{server.origin()}/console/alice/sessions/{session}/")
     with server.alice.stream(session, prompt) as stream:
         stream.until("text_delta")
-        page.wait_for("[...document.querySelectorAll('#live .ah-text')].at(-1)?.textContent === 'Hel'")
+        page.wait_for("document.querySelector('#live .ah-markdown')?.innerHTML === '<p><strong>Hel</strong>&lt;i&gt;</p>'")
+        assert page.run("document.querySelector('#live .ah-thinking .ah-text').textContent") == "Well."
         page.wait_for("document.querySelector('#facts .badge')?.textContent === 'running'")
         model.open_gate(gate)
         page.wait_for("document.querySelector('article.ah-assistant')")
     page.wait_for("!document.querySelector('#live > div')")
-    assert page.run("document.querySelector('article.ah-assistant .ah-markdown strong').textContent") == "<b>page</b>"
+    strong = "[...document.querySelectorAll('article.ah-assistant .ah-markdown strong')].map((each) => each.textContent)"
+    assert page.run(strong) == ["Hel", "<b>page</b>"]
     # It goes on with the next turn of the session.
     server.alice.turn(session, model.script([steps.text("Again.")]))
     page.wait_for("document.querySelectorAll('article.ah-assistant').length === 2")

@@ -1,6 +1,8 @@
 // Follows a session live: shows the output that streams, and reads the page again when a part of it is stored.
 import { Aap, batches } from "./playground/aap.js";
 import { Access, Refused, SignedOut } from "./playground/access.js";
+import { make } from "./playground/dom.js";
+import { GrowingText } from "./playground/growing.js";
 
 const REREAD_MS = 700;
 const RETRY_MS = [1000, 2000, 5000, 10000, 30000];
@@ -18,26 +20,29 @@ function Follower(place, status) {
   // The output of one step of the model, until the page shows it as a message.
   function current() {
     if (step === null) {
-      step = { box: make("div"), thinking: null, text: null };
+      step = { box: make("div"), thinking: null, growing: null, text: "" };
       place.append(step.box);
     }
     return step;
   }
 
-  function append(name, delta) {
+  function showThinking(delta) {
     const shown = current();
-    if (shown[name] === null) {
-      shown[name] = make("div", "ah-text");
-      shown[name].dir = "auto";
-      if (name === "thinking") {
-        const fold = make("details", "ah-fold ah-thinking");
-        fold.append(make("summary", "", "Thinking"), shown[name]);
-        shown.box.append(fold);
-      } else {
-        shown.box.append(shown[name]);
-      }
+    if (shown.thinking === null) {
+      shown.thinking = make("div", { class: "ah-text", dir: "auto" });
+      shown.box.append(make("details", { class: "ah-fold ah-thinking" }, make("summary", {}, "Thinking"), shown.thinking));
     }
-    shown[name].append(delta);
+    shown.thinking.append(delta);
+  }
+
+  function showText(delta) {
+    const shown = current();
+    if (shown.growing === null) {
+      shown.growing = new GrowingText(make("div", { class: "ah-markdown", dir: "auto" }));
+      shown.box.append(shown.growing.element);
+    }
+    shown.text += delta;
+    shown.growing.show(shown.text);
   }
 
   function take(event) {
@@ -50,10 +55,10 @@ function Follower(place, status) {
         soon();
         break;
       case "text_delta":
-        append("text", event.data.delta);
+        showText(event.data.delta);
         break;
       case "thinking_delta":
-        append("thinking", event.data.delta);
+        showThinking(event.data.delta);
         break;
       case "tool_call":
         status.textContent = `The agent calls the tool ${event.data.name}.`;
@@ -129,11 +134,4 @@ function Follower(place, status) {
       await new Promise((waited) => setTimeout(waited, RETRY_MS[Math.min(failures, RETRY_MS.length - 1)]));
     }
   };
-}
-
-function make(tag, kind = "", text = "") {
-  const element = document.createElement(tag);
-  if (kind) element.className = kind;
-  element.textContent = text;
-  return element;
 }

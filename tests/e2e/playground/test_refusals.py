@@ -48,6 +48,34 @@ def test_a_refused_message_comes_back_to_be_sent_again(
     person.page.wait_for(f"{shown} === {before} && !document.querySelector('#send').disabled")
 
 
+AWAY = """
+{
+  const original = window.fetch;
+  window.fetch = (address, options) => window.away && String(address).includes('/aap/v3/')
+    ? Promise.resolve(new Response('{"detail": "Away."}', {status: String(address).endsWith('/turns') ? window.away : 503}))
+    : original(address, options);
+}
+"""
+
+
+@pytest.mark.parametrize(("status", "left"), [(503, ""), pytest.param(422, "Away.", marks=pytest.mark.slow)])
+def test_the_problem_of_an_outage_goes_with_it_and_another_stays(
+    person: Person, model: ModelServer, status: int, left: str
+) -> None:
+    person.open()
+    person.say(model.script([steps.text("So far, so good.")]))
+    person.sees("The agent has finished.", "#status")
+    person.page.run(AWAY)
+    person.page.run(f"window.away = {status}")
+    person.say("Keep me.")
+    person.sees("Away.", "#problem")
+    person.sees("The connection is interrupted", "#status")
+    person.page.run("window.away = 0")
+    person.sees("Connected again.", "#status")
+    assert person.text("#problem") == left
+    assert person.page.run("document.querySelector('#message').value") == "Keep me."
+
+
 def test_a_person_who_is_signed_out_is_led_to_the_sign_in_and_back(person: Person) -> None:
     person.page.call("Network.clearBrowserCookies")
     name, value = "sessionid", "gone"

@@ -93,6 +93,7 @@ HOLD = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["none", "delta"])
 def test_a_history_that_comes_late_takes_nothing_back(person: Person, model: ModelServer, mode: str) -> None:
     person.page.call("Page.addScriptToEvaluateOnNewDocument", source=HOLD)
@@ -139,6 +140,7 @@ def rename(person: Person, session: str, title: str) -> None:
             pass
 
 
+@pytest.mark.slow
 def test_the_second_pane_and_another_client_leave_what_is_typed(person: Person, model: ModelServer) -> None:
     person.open(agent="mate")
     person.click("#tools .tool label", "ask_user")
@@ -165,6 +167,7 @@ def test_the_second_pane_and_another_client_leave_what_is_typed(person: Person, 
     ]
 
 
+@pytest.mark.slow
 def test_options_that_are_typed_while_a_message_is_under_way_stay_if_it_is_refused(person: Person, model: ModelServer) -> None:
     person.page.call("Page.addScriptToEvaluateOnNewDocument", source=HOLD)
     person.open(agent="pilot")
@@ -194,6 +197,7 @@ def test_options_that_are_typed_while_a_message_is_under_way_stay_if_it_is_refus
     assert person.page.run(values) == ["brief", ""]
 
 
+@pytest.mark.slow
 def test_the_end_of_a_conversation_stays_in_view_when_the_second_pane_opens(person: Person, model: ModelServer) -> None:
     person.page.call("Emulation.setDeviceMetricsOverride", width=1280, height=700, deviceScaleFactor=1, mobile=False)
     person.open()

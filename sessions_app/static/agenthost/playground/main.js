@@ -1,7 +1,7 @@
 // The playground: puts the parts together.
 
 import { Aap } from "./aap.js";
-import { Access, Refused, SignedOut } from "./access.js";
+import { Access, Refused, SignedOut, Unreachable } from "./access.js";
 import { AhpPane } from "./ahp_pane.js";
 import { Requests } from "./code.js";
 import { Conversation } from "./conversation.js";
@@ -19,7 +19,7 @@ const mayWrite = page.dataset.writes === "yes";
 const access = new Access(page.dataset.token, page.querySelector("[name=csrfmiddlewaretoken]").value);
 const aap = new Aap(access);
 const conversation = new Conversation();
-const session = new Session(aap, access, conversation, { changed: render, failed });
+const session = new Session(aap, access, conversation, { changed: render, failed, recovered });
 const view = new ConversationView(at("entries"), controlsFor);
 const setup = new Setup(
   { options: at("options"), tools: at("tools"), own: at("own-tools"), form: at("own-tool"), fault: at("own-tool-fault"), sample: at("own-tool-sample") },
@@ -29,7 +29,7 @@ const setup = new Setup(
     set: (name, answer) => (answer === null ? sessionStorage.removeItem(`playground ${tenant} ${name}`) : sessionStorage.setItem(`playground ${tenant} ${name}`, answer)),
   },
 );
-const pictures = new Pictures({ list: at("pictures"), field: at("picture-file"), composer: at("composer"), failed: problem });
+const pictures = new Pictures({ list: at("pictures"), field: at("picture-file"), composer: at("composer"), page: document, failed: problem });
 
 const requests = new Requests(at("requests"), () => setup.secrets);
 access.onrequest = (request) => requests.add(request);
@@ -43,6 +43,8 @@ let agents = [];
 let chosen = null;
 let decisions = new Map();
 let frame = null;
+// Whether the problem that the page shows is that the server could not be reached.
+let isOutage = false;
 const addresses = new Map();
 const ADDRESS_AGAIN_MS = 5000;
 
@@ -102,6 +104,7 @@ const ENDS = {
 };
 
 function problem(text) {
+  isOutage = false;
   replace(at("problem"), text && make("p", { class: "error", role: "alert" }, text));
 }
 
@@ -119,9 +122,18 @@ function failed(error) {
     if (error.status === 403 && !window.isSecureContext) return problem("The server refuses the token: browsers report where a request comes from only over TLS or on localhost. Open this page with https.");
     // The detail says the first of the errors already.
     const more = (error.problem.errors ?? []).filter((each) => !error.message.includes(each.detail));
-    return problem([error.message, ...more.map((each) => `${each.pointer}: ${each.detail}`)].join(" "));
+    problem([error.message, ...more.map((each) => `${each.pointer}: ${each.detail}`)].join(" "));
+    isOutage = error.status >= 500;
+    return;
   }
   problem(error.message);
+  isOutage = error instanceof Unreachable;
+}
+
+// The connection is back: a problem of the outage is none any more.
+function recovered() {
+  if (isOutage) problem(null);
+  render("Connected again.");
 }
 
 // --- agents and sessions ---

@@ -5,13 +5,16 @@ import { make, picture, replace, shortened } from "./dom.js";
 const TYPES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 const LARGEST = 5 * 1024 * 1024;
 const MOST = 8;
+const FULL = `A message has at most ${MOST} pictures here.`;
 
 export class Pictures {
   #list;
   #failed;
+  #hasFailed = false;
   #urls = [];
 
-  constructor({ list, field, composer, failed }) {
+  // `page` takes what is dropped: beside an element that does, a browser leaves the page to show the file.
+  constructor({ list, field, composer, page, failed }) {
     this.#list = list;
     this.#failed = failed;
     field.addEventListener("change", () => {
@@ -24,8 +27,10 @@ export class Pictures {
         this.#take(event.clipboardData.files);
       }
     });
-    composer.addEventListener("dragover", (event) => event.preventDefault());
-    composer.addEventListener("drop", (event) => {
+    page.addEventListener("dragover", (event) => {
+      if (event.dataTransfer.types.includes("Files")) event.preventDefault();
+    });
+    page.addEventListener("drop", (event) => {
       if (!event.dataTransfer.files.length) return;
       event.preventDefault();
       this.#take(event.dataTransfer.files);
@@ -52,24 +57,37 @@ export class Pictures {
   }
 
   addAddress(text) {
-    if (!this.http) return this.#failed("This agent takes no addresses of pictures.");
-    if (!/^https:\/\/\S+$/.test(text)) return this.#failed("The address of a picture begins with https://.");
-    this.#add(text);
+    if (!this.http) this.#report("This agent takes no addresses of pictures.");
+    else if (!/^https:\/\/\S+$/.test(text)) this.#report("The address of a picture begins with https://.");
+    else this.#report(this.#add(text) ? "" : FULL);
   }
 
   async #take(files) {
-    if (!this.data) return this.#failed("This agent takes no pictures.");
-    for (const file of files) {
-      if (!TYPES.includes(file.type)) this.#failed(`${shortened(file.name, 80)} is no PNG, JPEG, GIF or WebP.`);
-      else if (file.size > LARGEST) this.#failed(`${shortened(file.name, 80)} has ${(file.size / 1048576).toFixed(1)} MiB; at most 5 MiB are usual.`);
-      else this.#add(await read(file));
+    const faults = [];
+    for (const file of this.data ? files : []) {
+      const name = shortened(file.name, 80);
+      if (!TYPES.includes(file.type)) faults.push(`${name} is no PNG, JPEG, GIF or WebP.`);
+      else if (file.size > LARGEST) faults.push(`${name} has ${(file.size / 1048576).toFixed(1)} MiB; at most 5 MiB are usual.`);
+      else if (!(await isPicture(file))) faults.push(`${name} is broken: your browser cannot show it.`);
+      else if (!this.#add(await read(file))) {
+        faults.push(FULL);
+        break;
+      }
     }
+    this.#report(this.data ? faults.join(" ") : "This agent takes no pictures.");
+  }
+
+  // Show what is wrong, or take back what was wrong before.
+  #report(fault) {
+    if (fault || this.#hasFailed) this.#failed(fault || null);
+    this.#hasFailed = Boolean(fault);
   }
 
   #add(url) {
-    if (this.#urls.length >= MOST) return this.#failed(`A message has at most ${MOST} pictures here.`);
+    if (this.#urls.length >= MOST) return false;
     this.#urls.push(url);
     this.#show();
+    return true;
   }
 
   #show() {
@@ -85,6 +103,12 @@ export class Pictures {
       ),
     );
   }
+}
+
+async function isPicture(file) {
+  const shown = await createImageBitmap(file).catch(() => null);
+  shown?.close();
+  return shown !== null;
 }
 
 function read(file) {

@@ -12,13 +12,15 @@ export class Session {
   #aap;
   #access;
 
-  // `changed(what)` is called after each change; `what` is a text for the status line, or nothing.
-  constructor(aap, access, conversation, { changed, failed }) {
+  // `changed(what)` is called after each change; `what` is a text for the status line, or nothing. `recovered()` is called
+  // when an interrupted connection is back.
+  constructor(aap, access, conversation, { changed, failed, recovered }) {
     this.#aap = aap;
     this.#access = access;
     this.conversation = conversation;
     this.changed = changed;
     this.failed = failed;
+    this.recovered = recovered;
     this.id = null;
     this.agent = null;
     this.position = null;
@@ -127,7 +129,7 @@ export class Session {
         const response = await this.#aap.follow(this.id, this.mode, this.position, signal);
         if (this.position === null) await this.#reload();
         pause = 500;
-        if (isInterrupted) this.changed("Connected again.");
+        if (isInterrupted) this.recovered();
         isInterrupted = false;
         await this.#consume(response, signal);
       } catch (error) {

@@ -1,6 +1,7 @@
 // Shows a conversation: one element for each entry, rebuilt only when the entry has changed.
 
 import { arrange, make, picture, pretty, replace } from "./dom.js";
+import { GrowingText } from "./growing.js";
 import { markdown } from "./markdown.js";
 
 export class ConversationView {
@@ -77,7 +78,6 @@ class EntryNode {
   #revision = 0;
   #thinking = null;
   #text = null;
-  #next = 0;
 
   // `nodeOf(call)` returns what shows a call; `keepingEnd(change)` makes a change outside `update`.
   constructor(entry, nodeOf, keepingEnd) {
@@ -123,21 +123,10 @@ class EntryNode {
 
   #showText(text) {
     if (this.#text === null) {
-      this.#text = make("div", { class: "markdown", dir: "auto" });
-      const firstCall = this.content.querySelector(".call");
-      this.content.insertBefore(this.#text, firstCall);
+      this.#text = new GrowingText(make("div", { class: "markdown", dir: "auto" }), this.keepingEnd);
+      this.content.insertBefore(this.#text.element, this.content.querySelector(".call"));
     }
-    const element = this.#text;
-    const began = performance.now();
-    if (began < this.#next) {
-      // A long text takes long to lay out: not at each delta.
-      clearTimeout(this.later);
-      this.later = setTimeout(() => this.keepingEnd(() => replace(element, markdown(this.entry.text))), this.#next - began);
-      return;
-    }
-    replace(element, markdown(text));
-    const took = performance.now() - began;
-    this.#next = began + took * 5;
+    this.#text.show(text);
   }
 }
 
