@@ -34,7 +34,7 @@ def lines(agent: AgentSpec, *, whole_addresses: bool = True) -> Iterator[tuple[s
     if agent.images:
         yield "images", ", ".join(agent.images)
     if agent.context_tokens:
-        yield "context", f"{agent.context_tokens} tokens, then older turns are {_COMPACTED[agent.compaction]}"
+        yield "context", f"{agent.context_tokens:,} tokens, then older turns are {_COMPACTED[agent.compaction]}"
     if agent.template:
         yield "files", f"new workspaces begin with {agent.template}"
     if agent.network:

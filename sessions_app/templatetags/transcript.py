@@ -49,8 +49,8 @@ def length_of(took: timedelta) -> str:
 
 @register.filter
 def grouped(number: int) -> str:
-    """A number with narrow spaces between thousands."""
-    return f"{number:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+    """A number with commas between thousands, as on charts and in limits."""
+    return f"{number:,}"
 
 
 @register.filter

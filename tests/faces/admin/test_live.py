@@ -109,7 +109,7 @@ def test_what_stands_beside_an_open_transcript_is_renewed_with_it(eve: Client, t
     facts = asyncio.run(read(answer, "facts"))[-1][1]
     assert '<dl class="ah-facts" id="facts">' in facts
     assert "<dt>Live turn</dt><dd>none</dd>" in facts
-    assert "<dd>7 000 in, 0 out</dd>" in facts
+    assert "<dd>7,000 in, 0 out</dd>" in facts
     assert "<dt>Cost</dt><dd>2.50</dd>" in facts
     database.shut_down()
 

@@ -31,7 +31,7 @@ def test_a_good_file_gets_one_ok_per_agent_and_what_became_of_it(tmp_path: Path)
         "  tool     calculator (builtin calculator, may be run again, not shown to clients)",
         "  tools    clients may bring tools",
         "  images   http, data",
-        "  context  8000 tokens, then older turns are left out",
+        "  context  8,000 tokens, then older turns are left out",
         "a 0.0.0: OK",
         "  model    openai-chat:m",
         "  warning: there is no key for openai-chat: neither api_key here nor OPENAI_API_KEY in the environment of this command",
