@@ -27,6 +27,7 @@ def _all(kind: Kind, **summaries: str) -> dict[str, Command]:
 
 
 _MANY = " [--processes N]"
+_POOL = " [--queues NAMES]" + _MANY
 _GROUPED: Mapping[str, Mapping[str, Command]] = {
     "Start": {
         **_all(
@@ -45,7 +46,7 @@ _GROUPED: Mapping[str, Mapping[str, Command]] = {
     },
     "Processes of a deployment": {
         "web": Command("answers HTTP and WebSockets", Kind.ROLE, _MANY),
-        "worker": Command("runs turns", Kind.ROLE, _MANY),
+        "worker": Command("runs turns", Kind.ROLE, _POOL),
         **_all(
             Kind.ROLE,
             terminals="runs terminals",
@@ -78,6 +79,9 @@ _GROUPED: Mapping[str, Mapping[str, Command]] = {
     ),
     "Data": _all(
         Kind.MANAGEMENT,
+        backup="write a backup of the database and the workspaces",
+        restore="put a backup back into an empty database",
+        verify_restore="check a restored database before it is used",
         export_session="write all that is stored of a session",
         export_tenant="write all sessions of a tenant",
         verify_certificate="check the certificate of a deletion",

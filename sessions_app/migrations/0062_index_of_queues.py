@@ -15,6 +15,6 @@ class Migration(migrations.Migration):
     operations = [
         AddIndexConcurrently(
             model_name='turn',
-            index=models.Index(condition=models.Q(('state', 'queued')), fields=['queue', 'tenant', 'queued_at'], name='turn_queued_in_pool'),
+            index=models.Index(condition=models.Q(('state', 'queued')), fields=['queue', 'tenant', 'queued_at', 'id'], name='turn_queued_in_pool'),
         ),
     ]

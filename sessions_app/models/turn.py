@@ -124,8 +124,10 @@ class Turn(models.Model):
             models.Index(
                 fields=["tenant", "state", "queued_at"], condition=models.Q(state__in=["queued", "running"]), name="turn_in_work"
             ),
-            # A claim reads the queued turns of its queues alone (docs/decisions/0103).
-            models.Index(fields=["queue", "tenant", "queued_at"], condition=models.Q(state="queued"), name="turn_queued_in_pool"),
+            # A claim reads the queued turns of its queues alone, in the order in which it wants them (docs/decisions/0103).
+            models.Index(
+                fields=["queue", "tenant", "queued_at", "id"], condition=models.Q(state="queued"), name="turn_queued_in_pool"
+            ),
             models.Index(fields=["worker"], condition=models.Q(state="running"), name="turn_of_worker"),
             models.Index(fields=["session", "id"], name="turn_of_session"),
             models.Index(fields=["tenant", "-id"], condition=models.Q(state="error"), name="turn_failed"),

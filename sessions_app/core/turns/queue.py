@@ -6,13 +6,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache, partial
-from itertools import chain
 from typing import Any, Protocol
 
 from django.conf import settings
 from django.db.models import Case, Q, Value, When
 from django.db.models.functions import Now
 
+from agents_app import queue_names
 from sessions_app.core.base import lock_timeouts, raw_sql
 from sessions_app.core.base.events import Happening, Kind
 from sessions_app.core.base.pipeline import Rows
@@ -60,13 +60,16 @@ where id in (select id from next) returning id, tenant_id, session_id, fence,
 
 
 @lru_cache(maxsize=8)
-def _claim_of(queues: int | None) -> str:
-    """The statement that claims turns of this number of queues; None: of all.
+def _claim_of(queues: tuple[str, ...] | None) -> str:
+    """The statement that claims turns of these queues; None: of all.
 
-    Each queue is compared by itself: with one comparison for all of them, Postgres takes an index with the turns of every queue
-    (docs/decisions/0103).
+    Each queue is compared by itself, and its name is in the statement: with one comparison for all of them, or with a
+    parameter in a plan that is kept, Postgres takes an index with the turns of every queue (docs/decisions/0103).
     """
-    each = [_QUEUED.replace("{in_queue}", "")] if queues is None else [_QUEUED.replace("{in_queue}", "queue = %s and ")] * queues
+    if queues is None:
+        each = [_QUEUED.replace("{in_queue}", "")]
+    else:
+        each = [_QUEUED.replace("{in_queue}", f"queue = '{queue_names.parsed(name)}' and ") for name in queues]
     return _CLAIM_QUEUED.replace("{queued}", " union all ".join(each))
 
 
@@ -123,9 +126,9 @@ def claim(
 
     while True:
         of_each = (TURN_FORMAT, older_than == 0, -older_than, list(busy))
-        queued = of_each if queues is None else tuple(chain.from_iterable((queue, *of_each) for queue in queues))
+        queued = of_each * (1 if queues is None else len(queues))
         values = (*queued, _READ_PER_TENANT, position, most, worker)
-        claiming = Statement(_claim_of(None if queues is None else len(queues)), values)
+        claiming = Statement(_claim_of(None if queues is None else tuple(queues)), values)
         try:
             written = journal.append_for_each(claiming, Kind.RUN_STARTED, follow)
         except journal.CounterLocked as found:

@@ -23,6 +23,7 @@ from sessions_app.models import (
     Session,
     Tenant,
     Turn,
+    TurnAttempt,
     TurnFigures,
     TurnState,
     UseFigures,
@@ -276,8 +277,19 @@ def test_ended_turns_are_found_by_their_index(acme: Tenant) -> None:
         )
         for number in range(1, 1001)
     )
+    hours = [(number, now() - timedelta(hours=number)) for number in range(1, 1001)]
+    TurnAttempt.objects.bulk_create(
+        TurnAttempt(tenant=acme, session=session, turn=turn, number=number, place=0, run=1, error="", ended_at=at)
+        for number, at in hours
+    )
+    kinds = ["turn_started" if number % 50 == 0 else "step_done" for number in range(2000)]
+    Event.objects.bulk_create(
+        Event(tenant_id=acme.pk, seq=number, session_id=session.pk, kind=kind, data="{}")
+        for number, kind in enumerate(kinds, 100_000)
+    )
     with connection.cursor() as cursor:
-        cursor.execute("analyze sessions_app_turn")
+        for table in ("sessions_app_turn", "sessions_app_turnattempt", "event"):
+            cursor.execute(f"analyze {table}")
         if connection.vendor == "postgresql":
             cursor.execute("set enable_seqscan = off")
         explain = "explain " if connection.vendor == "postgresql" else "explain query plan "

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import shutil
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -311,6 +313,10 @@ def test_the_installed_program_runs(desk: Desk, tmp_path: Path) -> None:
     shutil.copy(ROOT / "pyproject.toml", source)
     for package in ("agenthost", "agents_app", "sessions_app"):
         shutil.copytree(ROOT / package, source / package, ignore=shutil.ignore_patterns("__pycache__"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    for shared in itertools.chain.from_iterable(project["tool"]["setuptools"]["data-files"].values()):
+        (source / shared).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / shared, source / shared)
     install = ["install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--target", str(site), str(source)]
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *install]
     made = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
