@@ -16,6 +16,7 @@ from tests.e2e.ahp_steps import create_session, start_turn, wait_for_end
 from tests.e2e.ahp_watcher import Watcher, watching
 from tests.e2e.client import Client, grant, user
 from tests.e2e.server import Server
+from tests.e2e.test_mcp import eventually
 from tests.fakes import steps
 from tests.fakes.collector import Collector, Seen, collecting
 from tests.fakes.mcp_server import McpServer, serving
@@ -57,6 +58,8 @@ class Scene:
         return self.server.alice
 
     def session(self, **body: object) -> str:
+        # A server that has just started may not have listed the tools of its MCP server yet.
+        eventually(lambda: "trace" in {tool["name"] for tool in self.alice.agent("harbour")["tools"]})
         tools = [{"name": name, "trust": True} for name in ("place_in_trace", "trace")] + [{"name": "tide_table"}]
         return self.alice.create({"name": "harbour", "tools": tools, "options": {"token": TOKEN}}, **body)
 
@@ -124,15 +127,29 @@ def test_one_trace_has_a_turn_from_its_request_to_its_end(scene: Scene, model: M
     turn, first = run_turn(alice, session, user(prompt), traceparent=f"00-{trace}-{PARENT}-01", tracestate="office=3")
     answering = new_trace()
     assert run_turn(alice, session, grant("t1"), traceparent=f"00-{answering}-{PARENT}-01")[0] == turn
-    spans = scene.collector.trace(trace, "invoke_agent harbour", TURNS, "run", "run", CHAT, CHAT, *["POST"] * 3)
+    # Processes send what they have at moments of their own.
+    queue = ["receive agenthost.turns", "send agenthost.turns"]
+    names = (
+        "invoke_agent harbour",
+        TURNS,
+        *["accept turn", "run", CHAT] * 2,
+        *["POST"] * 3,
+        *queue,
+        "wait_for_permission tide_table",
+    )
+    spans = scene.collector.trace(trace, *names)
 
     request, whole = one(spans, TURNS), one(spans, "invoke_agent harbour")
     assert (request.parent_id, whole.parent_id, request.state) == (PARENT, request.span_id, "office=3")
     assert request.attributes["http.response.status_code"] == 200
     assert whole.attributes["agenthost.turn.id"] == turn
     assert whole.attributes["gen_ai.conversation.id"] == session
-    queue = ["receive agenthost.turns", "send agenthost.turns"]
-    assert below(spans, whole) == sorted(["accept turn", *queue, "run"] * 2 + ["wait_for_permission tide_table"])
+    # A worker that is awake may have claimed a turn before its message came.
+    messages = [name for name in below(spans, whole) if name in queue]
+    assert set(messages) == set(queue)
+    assert len(messages) <= 4
+    others = [name for name in below(spans, whole) if name not in queue]
+    assert others == sorted(["accept turn", "run"] * 2 + ["wait_for_permission tide_table"])
     runs = [each for each in spans if each.name == "run"]
     assert [each.attributes["agenthost.run.outcome"] for each in runs] == ["waiting", "ended"]
     roles = ("embedded", "embedded") if scene.server.shape == "embedded" else ("web", "worker")
