@@ -19,7 +19,7 @@ import pytest
 from tests.paths import ROOT
 
 PROGRAM = """
-import logging, os, signal, socket, subprocess, sys, threading
+import logging, os, signal, socket, subprocess, sys, threading, time
 from pathlib import Path
 from agenthost import forking, supervisor
 
@@ -37,17 +37,18 @@ def start_subprocess():
 def work():
     if behaviour == "dies":
         return 7
-    stop = threading.Event()
+    # No threading.Event: a handler that sets it while the same thread is in its wait may wait for itself.
+    signals = []
     for number in forking.STOPPING_SIGNALS:
-        signal.signal(number, lambda *_: stop.set())
+        signal.signal(number, lambda *_: signals.append(True))
     signal.signal(signal.SIGHUP, lambda *_: mark("reloads"))
     if behaviour == "subprocess":
         start_subprocess()
     mark(f"version{VERSION}")
     mark("child")
     # A handler runs when the wait ends, so it is a short one.
-    while not stop.wait(0.05):
-        pass
+    while not signals:
+        time.sleep(0.05)
     if listener is not None:
         listener.close()
     mark("drains")
