@@ -1,4 +1,4 @@
-"""Completes a restore, by whatever means the database was restored: numbers, turns, keys, audit. Then processes may start."""
+"""Completes a restore of any kind: event numbers, turns, keys, audit. Afterwards processes may start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that clean up when they are told to end."""
+"""Commands that clean up on SIGTERM and SIGINT."""
 
 from __future__ import annotations
 

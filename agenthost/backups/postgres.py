@@ -68,7 +68,7 @@ def dump(folder: Path, snapshot: str, progress: Progress) -> tuple[Part, int]:
 
 
 def restore(dumped: Path, dumped_with: int, afterwards: str, progress: Progress) -> None:
-    """Load a dump and run the statement ``afterwards``, in one transaction: whatever happens, all of it is there or nothing.
+    """Load a dump and run the statement ``afterwards``, in one transaction: all of it is stored, or nothing.
 
     psql commits by an explicit COMMIT at the end of its input, so an input that ends early changes nothing.
     """

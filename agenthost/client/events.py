@@ -89,7 +89,7 @@ Event = TurnStart | TextDelta | Text | ThinkingDelta | Thinking | Image | ToolCa
 
 @dataclass(frozen=True, slots=True)
 class Deny:
-    """A denied permission, with a reason that the model is told."""
+    """A denied permission, with a reason for the model."""
 
     reason: str = ""
 

@@ -95,7 +95,7 @@ class Exporter:
         while batch := self._batch():
             try:
                 self._send(otlp.request(self._resource, batch))
-            except Exception as error:  # whatever happens, the thread goes on
+            except Exception as error:  # the thread must go on
                 SPANS.labels("lost").inc(len(batch))
                 self._report(error, len(batch))
                 if self._closing.is_set():

@@ -10,6 +10,7 @@ Each step may be interrupted anywhere and is repeated. If no step runs, new even
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
@@ -44,16 +45,15 @@ def keep(now: datetime, keep_for: timedelta, newest: int, this: Round) -> int:
     if not dialect.current().HAS_PARTITIONS:
         return 0
     emptied = 0
-    try:
-        for number, marked_at in _closed_before(now - keep_for):
+    # What a lock delays is done by a later round; the other steps do not wait for it.
+    for number, marked_at in _closed_before(now - keep_for):
+        with contextlib.suppress(LockHeld):
             if marked_at is None:
                 _take_out_and_mark(this, number, newest, now)
             elif marked_at <= now - _READERS_LEAVE_WITHIN:
                 emptied += _empty(number)
+    with contextlib.suppress(LockHeld):
         _open_next(now, keep_for / PERIODS)
-    except LockHeld:
-        # The next round goes on from here.
-        pass
     return emptied
 
 
