@@ -8,6 +8,7 @@ starts it again, and other workers take over its runs. An owner that can recover
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import os
 import sys
@@ -73,6 +74,31 @@ def thread(
                 _give_up("thread", name, None, instead)
 
     return threading.Thread(target=supervised, name=name, daemon=True)
+
+
+async def end_tasks(patience: float) -> None:
+    """Cancel all other tasks of this loop, and wait for them at most ``patience`` seconds.
+
+    A task is cancelled once, and only after it has begun: asyncio never runs a task that is cancelled earlier, and a
+    library that wraps a coroutine in a task, as anyio does, then never awaits the coroutine.
+    """
+    loop = asyncio.get_running_loop()
+    until = loop.time() + patience
+    cancelled: set[asyncio.Task[Any]] = set()
+    while (left := asyncio.all_tasks() - {asyncio.current_task()}) and loop.time() < until:
+        begun = {each for each in left - cancelled if not _is_new(each)}
+        for each in begun:
+            each.cancel()
+        cancelled |= begun
+        if left <= cancelled:
+            await asyncio.wait(left, timeout=until - loop.time(), return_when=asyncio.FIRST_COMPLETED)
+        else:
+            await asyncio.sleep(0)
+
+
+def _is_new(task: asyncio.Task[Any]) -> bool:
+    work = task.get_coro()
+    return inspect.iscoroutine(work) and inspect.getcoroutinestate(work) == inspect.CORO_CREATED
 
 
 def _give_up(what: str, name: str, error: BaseException | None, instead: Instead | None) -> None:

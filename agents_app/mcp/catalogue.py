@@ -42,6 +42,7 @@ MOST_PROGRAMS = 2
 FIRST_WAIT_SECONDS = 3.0
 _IMPORT_SECONDS = 10.0
 _SETTLE_SECONDS = 0.2
+_CLOSING_SECONDS = 5.0
 
 
 @dataclass(eq=False)
@@ -278,11 +279,7 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
     try:
         loop.run_forever()
     finally:
-        left = asyncio.all_tasks(loop)
-        for task in left:
-            task.cancel()
-        if left:
-            loop.run_until_complete(asyncio.wait(left, timeout=5))
+        loop.run_until_complete(supervision.end_tasks(_CLOSING_SECONDS))
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
 

@@ -12,7 +12,12 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from agents_app import supervision
+
 T = TypeVar("T")
+
+_PATIENCE = 10.0
+"""Seconds that the tasks which a run has left may take to end."""
 
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
@@ -54,16 +59,8 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
         try:
             return _loop.run_until_complete(work)
         finally:
-            _end_all(_loop)
-
-
-def _end_all(loop: asyncio.AbstractEventLoop) -> None:
-    """Cancel the tasks that a turn has left running."""
-    left = asyncio.all_tasks(loop)
-    for task in left:
-        task.cancel()
-    if left:
-        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+            # A turn may have left tasks running.
+            _loop.run_until_complete(supervision.end_tasks(_PATIENCE))
 
 
 def _close() -> None:

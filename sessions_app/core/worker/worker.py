@@ -192,11 +192,7 @@ class Worker:
         await servers.pool().close()
         await process_loop.release()
         # Cancelling a run's task also releases threads that wait for it.
-        left = asyncio.all_tasks() - {asyncio.current_task()}
-        for each in left:
-            each.cancel()
-        if left:
-            await asyncio.wait(left, timeout=_STOP_PATIENCE)
+        await supervision.end_tasks(_STOP_PATIENCE)
         await self._loop.shutdown_asyncgens()
 
     async def _listen(self) -> None:

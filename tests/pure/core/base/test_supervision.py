@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import anyio
 import pytest
 
 from sessions_app.core.base import supervision
@@ -82,3 +83,47 @@ def test_a_thread_that_ends_by_itself_ends_the_process(
     process_ends.clear()
     assert ("thread 'example' ended unexpectedly" in caplog.text) == bool(codes)
     assert WORDS not in caplog.text
+
+
+async def test_all_tasks_of_a_loop_end_and_none_is_cancelled_before_it_has_begun() -> None:
+    """anyio wraps a coroutine in a task: if that task never begins, the coroutine is never awaited, which is a warning."""
+    ended: list[str] = []
+
+    async def child(name: str) -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ended.append(name)
+
+    async def parent() -> None:
+        async with anyio.create_task_group() as group:
+            try:
+                await asyncio.sleep(3600)
+            finally:
+                # The child is new when the parent is cancelled.
+                group.start_soon(child, "of the group")
+
+    started = [asyncio.create_task(parent()), asyncio.create_task(child("a task"))]
+    await asyncio.sleep(0)
+    started.append(asyncio.create_task(child("a new task")))
+    await supervision.end_tasks(10)
+    assert all(task.done() for task in started)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert sorted(ended) == ["a new task", "a task", "of the group"]
+
+
+async def test_a_task_that_does_not_end_is_left_after_a_time_limit() -> None:
+    let = asyncio.Event()
+
+    async def refuses() -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            await let.wait()
+
+    task = asyncio.create_task(refuses())
+    await supervision.end_tasks(0.05)
+    assert not task.done()
+    assert task.cancelling() == 1
+    let.set()
+    await asyncio.wait([task])
