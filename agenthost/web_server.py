@@ -6,6 +6,7 @@ import asyncio
 import functools
 import logging
 import resource
+import select
 import signal
 import socket
 from collections.abc import Callable, Generator
@@ -31,13 +32,16 @@ log = logging.getLogger(__name__)
 
 OTHER_OPEN_FILES = 256
 """Open files that a process needs besides client connections: databases, Redis, providers, the log."""
+_MOST_ACCEPT_ROUNDS = 1000
+"""A server that stops closes its socket in the end, even if connections keep coming."""
 
 
 class WebServer(uvicorn.Server):
     """uvicorn with our signal handling. uvicorn's own raises the signal again at the end, so the exit code is not 0."""
 
-    def __init__(self, config: uvicorn.Config, on_signal: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, connections: Connections, on_signal: Callable[[], None]) -> None:
         super().__init__(config)
+        self._connections = connections
         self._on_signal = on_signal
 
     @contextmanager
@@ -49,6 +53,11 @@ class WebServer(uvicorn.Server):
             for number, handler in before.items():
                 signal.signal(number, handler)
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._connections.ending = True
+        await _accept_waiting(sockets or [])
+        await super().shutdown(sockets)
+
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
         if self.should_exit:
             if forking.is_child():
@@ -58,6 +67,18 @@ class WebServer(uvicorn.Server):
             self.force_exit = True
         self.should_exit = True
         self._on_signal()
+
+
+async def _accept_waiting(listeners: list[socket.socket]) -> None:
+    """Let the loop accept the connections that the kernel has established already. With the socket they would be reset, and
+    a proxy does not repeat a request that it may have sent."""
+    poll = select.poll()
+    for listener in listeners:
+        poll.register(listener, select.POLLIN)
+    for _ in range(_MOST_ACCEPT_ROUNDS):
+        if not poll.poll(0):
+            return
+        await asyncio.sleep(0)
 
 
 def listen() -> socket.socket:
@@ -105,7 +126,7 @@ def serve(listener: socket.socket, drain_seconds: float, on_signal: Callable[[],
         timeout_keep_alive=max(1, round(settings.AGENTHOST_IDLE_SECONDS)),
         timeout_graceful_shutdown=max(1, round(drain_seconds)),
     )
-    server = WebServer(config, begin_to_stop)
+    server = WebServer(config, connections, begin_to_stop)
     host, port = listener.getsockname()[:2]
     security_warnings.log_warnings()
     log.info("serving on http://%s:%d", f"[{host}]" if ":" in host else host, port)

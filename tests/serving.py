@@ -119,12 +119,8 @@ class Connection:
         self._read += got
 
 
-@contextmanager
-def serving(application: Application, *, limits: Limits | None = None, **options: Any) -> Iterator[int]:
-    """Serve in a thread; yields the port."""
-    connections = Connections(limits or Limits())
-    listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(
+def configured(application: Application, connections: Connections, **options: Any) -> uvicorn.Config:
+    return uvicorn.Config(
         application,
         loop="uvloop",
         http=cast(Any, functools.partial(HttpProtocol, open_connections=connections)),
@@ -135,7 +131,13 @@ def serving(application: Application, *, limits: Limits | None = None, **options
         timeout_graceful_shutdown=3,
         **{"ws": WebSocket, **options},
     )
-    server = uvicorn.Server(config)
+
+
+@contextmanager
+def serving(application: Application, *, limits: Limits | None = None, **options: Any) -> Iterator[int]:
+    """Serve in a thread; yields the port."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(configured(application, Connections(limits or Limits()), **options))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     until = time.monotonic() + 60

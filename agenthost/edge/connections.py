@@ -38,6 +38,8 @@ class Connections:
 
     limits: Limits
     open: int = 0
+    ending: bool = False
+    """The server stops: a connection that it still accepts has one request."""
     _addresses: Slots = field(init=False)
     _reported: float | None = None
 

@@ -141,6 +141,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._release_slot = slot.release
         if admission is Admission.ADMITTED:
             self._head_timer = self.loop.call_later(self._limits.head_seconds, self._head_is_late)
+            if self._open.ending:
+                self.shutdown()
         elif admission is Admission.DROPPED:
             self._input_ended = True
             transport.abort()

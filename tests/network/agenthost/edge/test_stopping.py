@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,8 +11,10 @@ from contextlib import ExitStack
 import pytest
 
 from agenthost.edge import protocol
+from agenthost.edge.connections import Connections, Limits
+from agenthost.web_server import WebServer
 from tests.network.agenthost.edge.test_protocol import Mirror
-from tests.serving import Connection, serving
+from tests.serving import Connection, configured, serving
 
 
 class Stopping:
@@ -69,3 +72,31 @@ def test_connections_that_bring_nothing_end(server: Stopping, monkeypatch: pytes
         assert new.closed()
         assert used.closed()
         server.end()
+
+
+def test_a_connection_that_only_the_kernel_has_accepted_is_answered() -> None:
+    """A busy loop accepts late. When it stops, requests may wait in connections that it has not accepted."""
+    connections = Connections(Limits())
+    config = configured(Mirror(), connections)
+    config.load()
+    server = WebServer(config, connections, lambda: None)
+    server.lifespan = config.lifespan_class(config)
+
+    async def started_and_stopped(listener: socket.socket, clients: ExitStack) -> list[Connection]:
+        await server.startup(sockets=[listener])
+        # Nothing is awaited until the server stops, so its loop does not see these.
+        asking = [clients.enter_context(Connection(listener.getsockname()[1])) for _ in range(20)]
+        for client in asking:
+            client.head("POST", "/one", content_length="2")
+            client.send(b"{}")
+        await server.shutdown([listener])
+        return asking
+
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        ExitStack() as clients,
+        asyncio.Runner(loop_factory=config.get_loop_factory()) as runner,
+    ):
+        for client in runner.run(started_and_stopped(listener, clients)):
+            answer = client.answer()
+            assert (answer.status, answer.headers["connection"]) == (200, "close")
