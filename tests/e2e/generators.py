@@ -60,6 +60,18 @@ class NodePackages:
         run(["node", f"compiled/{name}.js", base_url, key], self._folder)
 
 
+def compile_typescript(source: Path, folder: Path) -> Path:
+    """Compile a program without dependencies in strict mode; type errors raise, and syntax that node cannot just strip."""
+    wanted = {name: NODE[name] for name in ("typescript", "@types/node")}
+    folder.joinpath("package.json").write_text(json.dumps({"private": True, "type": "module", "dependencies": wanted}))
+    _install(["npm", "install", "--no-audit", "--no-fund", "--silent"], folder, "typescript")
+    copied = folder / source.name
+    copied.write_text(source.read_text())
+    options = ["--strict", "--noUncheckedIndexedAccess", "--erasableSyntaxOnly", "--module", "nodenext", "--target", "es2022"]
+    run(["npx", "--no-install", "tsc", *options, "--outDir", "compiled", copied.name], folder)
+    return folder / "compiled" / f"{source.stem}.js"
+
+
 def axe(folder: Path) -> str:
     """The script of axe-core, which finds barriers for people with disabilities in a page."""
     folder.joinpath("package.json").write_text(json.dumps({"private": True, "dependencies": {"axe-core": "4.14.1"}}))
