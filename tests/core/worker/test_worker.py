@@ -24,6 +24,7 @@ from sessions_app.core.records import stored_messages
 from sessions_app.core.tenancy import definitions
 from sessions_app.core.turns import stopping, tasks
 from sessions_app.core.worker import loading, runner
+from sessions_app.core.worker.progress import Progress
 from sessions_app.core.worker.worker import Worker
 from sessions_app.models import Message, OptionValue, Session, Turn
 from tests.core import tools
@@ -324,17 +325,17 @@ def test_a_run_asks_its_model_but_stores_nothing_before_its_claim_is_durable(
     alice: World, start_worker: Callable[[], Worker], model: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on_disk, wants_to_store, stored = threading.Event(), threading.Event(), list[str]()
-    is_claimed, put = runner.Run._await_durable_claim, journal.Writer.put
+    is_claimed, put = Progress._await_durable_claim, journal.Writer.put
 
-    async def wants(run: runner.Run) -> None:
+    async def wants(progress: Progress) -> None:
         wants_to_store.set()
-        await is_claimed(run)
+        await is_claimed(progress)
 
     def noted(writer: journal.Writer, unit: Unit) -> Awaitable[None]:
         stored.extend(happening.kind for happening in unit.happenings)
         return put(writer, unit)
 
-    monkeypatch.setattr(runner.Run, "_await_durable_claim", wants)
+    monkeypatch.setattr(Progress, "_await_durable_claim", wants)
     monkeypatch.setattr(journal.Writer, "put", noted)
     _of_claims(monkeypatch, lambda: on_disk.wait(60))
     session = alice.session()
