@@ -152,6 +152,8 @@ def test_one_trace_has_a_turn_from_its_request_to_its_end(scene: Scene, model: M
     assert others == sorted(["accept turn", "run"] * 2 + ["wait_for_permission tide_table"])
     runs = [each for each in spans if each.name == "run"]
     assert [each.attributes["agenthost.run.outcome"] for each in runs] == ["waiting", "ended"]
+    in_queue = ["receive agenthost.turns", "run", "send agenthost.turns", "invoke_agent harbour"]
+    assert {each.attributes.get("agenthost.queue") for each in spans if each.name in in_queue} == {"default"}
     roles = ("embedded", "embedded") if scene.server.shape == "embedded" else ("web", "worker")
     assert (request.resource["agenthost.role"], runs[0].resource["agenthost.role"]) == roles
     assert request.resource["service.name"] == "harbour-office"

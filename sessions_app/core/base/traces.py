@@ -16,6 +16,8 @@ from agents_app.tracing import CONSUMER, INTERNAL, PRODUCER, Attributes, Context
 
 QUEUE = "agenthost.turns"
 _MESSAGING: Attributes = {"messaging.system": "celery", "messaging.destination.name": QUEUE}
+IN_QUEUE = "agenthost.queue"
+"""The attribute with the queue in which a turn is, as its agent names it. In the broker, the default one has another name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +68,17 @@ def nanoseconds(moment: datetime) -> int:
     return int(moment.timestamp() * 1_000_000) * 1000
 
 
-def accepted(stored: str | None, began: int, run: int) -> None:
+def accepted(stored: str | None, began: int, run: int, queue: str) -> None:
     """Record that a transaction which began then has queued a run, and asked for a worker. Called after its COMMIT."""
     if (parent := context_of(stored)) is not None:
         tracing.begin("accept turn", INTERNAL, {"agenthost.run.number": run}, parent=parent, began=began).end()
-        sent = {**_MESSAGING, "messaging.operation.type": "send", "messaging.operation.name": "send"}
+        sent = {**_MESSAGING, IN_QUEUE: queue, "messaging.operation.type": "send", "messaging.operation.name": "send"}
         tracing.begin(f"send {QUEUE}", PRODUCER, sent, parent=parent).end()
 
 
-def claimed(parent: Context, queued_at: datetime) -> None:
+def claimed(parent: Context, queued_at: datetime, queue: str) -> None:
     """Record a claim: its span lasts as long as the turn was queued."""
-    taken = {**_MESSAGING, "messaging.operation.type": "receive", "messaging.operation.name": "claim"}
+    taken = {**_MESSAGING, IN_QUEUE: queue, "messaging.operation.type": "receive", "messaging.operation.name": "claim"}
     tracing.begin(f"receive {QUEUE}", CONSUMER, taken, parent=parent, began=nanoseconds(queued_at)).end()
 
 
@@ -105,6 +107,7 @@ class _Turn(Protocol):
     public_id: str
     tenant_id: int
     run: int
+    queue: str
 
     @property
     def session(self) -> Any: ...
@@ -112,15 +115,16 @@ class _Turn(Protocol):
 
 def ids_of(turn: _Turn) -> Attributes:
     """Attributes of a turn's row, whose session is loaded; empty while tracing is off."""
-    return turn_ids(turn.tenant_id, turn.session.public_id, turn.public_id, turn.run) if tracing.is_on() else {}
+    return turn_ids(turn.tenant_id, turn.session.public_id, turn.public_id, turn.run, turn.queue) if tracing.is_on() else {}
 
 
-def turn_ids(tenant: int, session: str, turn: str, run: int) -> Attributes:
+def turn_ids(tenant: int, session: str, turn: str, run: int, queue: str) -> Attributes:
     return {
         "gen_ai.conversation.id": session,
         "agenthost.tenant.id": tenant,
         "agenthost.turn.id": turn,
         "agenthost.run.number": run,
+        IN_QUEUE: queue,
     }
 
 

@@ -135,7 +135,7 @@ def _trace_answers(
     waits = [(*_wait_of(each, rows[each.call_id]), rows[each.call_id].created_at) for each in answers]
     tx.after_commit(partial(traces.answered, turn.trace, waits, tracing.context()))
     if queued_at is not None:
-        tx.after_commit(partial(traces.accepted, turn.trace, queued_at, run))
+        tx.after_commit(partial(traces.accepted, turn.trace, queued_at, run, turn.queue))
 
 
 def _wait_of(answer: Answer, call: ToolCall) -> tuple[str, tracing.Attributes]:

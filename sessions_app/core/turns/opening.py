@@ -147,7 +147,7 @@ def insert_turn(
         session.pk,
     )
     if trace is not None:
-        tx.after_commit(partial(traces.accepted, trace, tracing.now(), 1))
+        tx.after_commit(partial(traces.accepted, trace, tracing.now(), 1, queue))
     tx.after_commit(metrics.TURNS_STARTED.labels(metrics.agent(session.agent_name)).inc)
     tx.after_commit(partial(tasks.wake, queue))
     if row is not None:

@@ -63,7 +63,7 @@ def reopen(caller: Caller, session: Session, turn: str, *, dispatched: Dispatche
         happenings = _queue_again(caller, session, row, definition, fence, dispatched)
         asking.admit_turn()
         if row.trace is not None:
-            tx.after_commit(partial(traces.accepted, row.trace, began, row.run))
+            tx.after_commit(partial(traces.accepted, row.trace, began, row.run, row.queue))
         first, *_ = [tx.append(NewEvent(session.tenant_id, session.pk, each, fence=fence)) for each in happenings]
         tx.after_commit(partial(tasks.wake, row.queue))
     return Accepted(row.pk, row.public_id, row.run, tx.stored[first].seq, standings=asking.rate_statuses)

@@ -14,7 +14,7 @@ from typing import Any
 
 from django.utils import timezone
 
-from agents_app import exact_json
+from agents_app import exact_json, queue_names
 from agents_app.runtime import long_work
 from agents_app.runtime.messages import Message
 from agents_app.spec import AgentSpec
@@ -65,6 +65,7 @@ class Loaded:
     takeovers: int = 0
     trace: str | None = None
     """See core/base/traces.py."""
+    queue: str = queue_names.DEFAULT
     last_position: int = 0
     """That of the session's last message, if the turn was reopened: models do not get all messages then."""
 
@@ -80,7 +81,7 @@ select t.id, t.public_id, s.public_id, t.run, t.step, t.parts, t.definition_id, 
   from sessions_app_message m where m.turn_id = t.id and m.role <> 'user') else 0 end,
  t.attempt, case when t.attempt > 1 then (select max(m.position) from sessions_app_message m where m.session_id = t.session_id)
   else 0 end,
- cast(t.queued_at as text), t.takeovers, t.trace
+ cast(t.queued_at as text), t.takeovers, t.trace, t.queue
 from sessions_app_turn t
 join sessions_app_session s on s.id = t.session_id
 join sessions_app_agentdefinition d on d.id = t.definition_id
@@ -108,7 +109,7 @@ _TYPES = (
         "text",
     ),
     *("numeric", "bigint", "bigint"),
-    *("text", "bigint", "text"),
+    *("text", "bigint", "text", "text"),
 )
 
 
@@ -233,6 +234,7 @@ def _loaded(tenant: int, messages: list[Message], row: Sequence[Any], values: di
         queued_at,
         takeovers,
         trace,
+        queue,
     ) = rest
     return Loaded(
         public_id=public_id,
@@ -260,4 +262,5 @@ def _loaded(tenant: int, messages: list[Message], row: Sequence[Any], values: di
         queued_at=times.moment(queued_at),
         takeovers=takeovers,
         trace=trace,
+        queue=queue,
     )

@@ -28,7 +28,7 @@ class RunSpans:
             yield
             return
         if not self._loaded.takeovers:
-            traces.claimed(trace, self._loaded.queued_at)
+            traces.claimed(trace, self._loaded.queued_at, self._loaded.queue)
         lost: RunLost | None = None
         with tracing.span("run", attributes=self._about(), parent=trace) as self._span:
             try:
@@ -71,7 +71,7 @@ class RunSpans:
     def _about(self) -> tracing.Attributes:
         loaded = self._loaded
         return {
-            **traces.turn_ids(self._claimed.tenant, loaded.session_public_id, loaded.public_id, loaded.run),
+            **traces.turn_ids(self._claimed.tenant, loaded.session_public_id, loaded.public_id, loaded.run, loaded.queue),
             "gen_ai.agent.name": loaded.spec.name,
             "agenthost.run.takeover": loaded.takeovers,
         }

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agents_app import queue_names, registry
+from agents_app import queue_names, registry, tracing
 from agents_app.spec import AgentSpec
 from sessions_app.core import turns
 from sessions_app.core.base.caller import Caller
@@ -16,7 +16,7 @@ from sessions_app.core.records import live_workers, summary_queue
 from sessions_app.core.turns import tasks
 from sessions_app.core.worker import sweep
 from sessions_app.models import DEFAULT_QUEUE, NAMED_QUEUE_FORMAT, DueSummary, Session, Turn
-from tests.core.conftest import World, insert_call, lease_is_over, turn_of, wait_for_state
+from tests.core.conftest import World, insert_call, lease_is_over, turn_of, wait_for, wait_for_state
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import text
 
@@ -177,3 +177,26 @@ def test_summaries_are_made_by_workers_of_their_turns_queue(alice: World, heavy:
     assert (summary_queue.has_free(DEFAULT), summary_queue.has_free(HEAVY), summary_queue.has_free()) == (False, True, True)
     assert summary_queue.claim("w", 1, [], DEFAULT) == []
     assert [each.session for each in summary_queue.claim("w", 1, [], HEAVY)] == [Session.objects.get(turns=said.turn_id).pk]
+
+
+@pytest.fixture
+def spans() -> Iterator[list[tracing.Span]]:
+    """The spans that have ended; turns that the test accepts are traced."""
+    found: list[tracing.Span] = []
+    tracing.install(tracing.Tracing(found.append))
+    token = tracing.current.set(tracing.begin_trace("POST", tracing.SERVER, None, {}))
+    yield found
+    tracing.current.reset(token)
+    tracing.install(None)
+
+
+def test_the_spans_of_a_turn_name_its_queue(
+    both: Callable[..., World], alice: World, start_worker: Callable[..., Any], model: ModelServer, spans: list[tracing.Span]
+) -> None:
+    world = both(alice.caller, "heavy")
+    start_worker(queues=HEAVY)
+    world.say(world.session(), model.script([text("Done.")]))
+    names = ("send agenthost.turns", "receive agenthost.turns", "run", "invoke_agent sailor")
+    wait_for(lambda: {span.name for span in spans} >= set(names), "the turn's spans")
+    queues = {name: {span.attributes.get("agenthost.queue") for span in spans if span.name == name} for name in names}
+    assert queues == {name: {"heavy"} for name in names}

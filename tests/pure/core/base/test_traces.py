@@ -59,7 +59,7 @@ def test_nothing_is_stored_while_tracing_is_off_and_what_was_stored_records_noth
     tracing.install(None)
     assert traces.of_new_turn() is None
     assert traces.context_of(stored) is None
-    traces.accepted(stored, 1, 1)
+    traces.accepted(stored, 1, 1, "default")
     traces.answered(stored, [("wait", {}, BEGAN)], SENT)
     traces.ended(stored, BEGAN, "harbour", "", {})
     assert ended == []
@@ -78,10 +78,20 @@ def test_a_trace_that_is_not_sampled_stays_so(ended: list[Span]) -> None:
     turn = traces.context_of(stored)
     assert turn is not None
     assert not turn.sampled
-    traces.accepted(stored, 1, 1)
-    traces.claimed(turn, BEGAN)
+    traces.accepted(stored, 1, 1, "default")
+    traces.claimed(turn, BEGAN, "default")
     traces.ended(stored, BEGAN, "harbour", "error", {})
     assert ended == []
+
+
+def test_a_turns_message_and_its_claim_name_its_queue(ended: list[Span]) -> None:
+    stored = traces.of_new_turn()
+    turn = traces.context_of(stored)
+    assert turn is not None
+    traces.accepted(stored, 1, 1, "heavy")
+    traces.claimed(turn, BEGAN, "heavy")
+    queues = {span.name: span.attributes.get("agenthost.queue") for span in ended}
+    assert queues == {"accept turn": None, "send agenthost.turns": "heavy", "receive agenthost.turns": "heavy"}
 
 
 def test_waits_link_the_request_that_answers_if_it_is_of_another_trace(ended: list[Span]) -> None:
