@@ -20,6 +20,8 @@ from ops.suite_report import SLOWEST
 ROOT = Path(__file__).resolve().parent.parent
 # The core and the faces promise the same on Postgres and on SQLite.
 BOTH_DATABASES = ("tests/core/", "tests/faces/")
+# What these do depends on the database more than on anything else.
+ABOUT_THE_DATABASE = ("tests/core/base/", "tests/core/log/", "tests/core/records/")
 # These start servers and use the CPU; most of the others wait for something.
 OF_PROCESSES = ("tests/faults/", "tests/e2e/", "tests/wiring/")
 # One process runs all tests of these folders, because they share servers that each process would start for itself.
@@ -55,8 +57,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("--one-of-each"):
         keep(items, first_cases(items))
     if "PYTEST_XDIST_WORKER" in os.environ:
-        order = mixed(list(dict.fromkeys(map(file_of, items))))
-        items.sort(key=lambda item: order[file_of(item)])
+        sort(items)
+
+
+def sort(items: list[pytest.Item]) -> None:
+    """By files; but the tests of the shared server by its shapes first, because each change of the shape starts one anew."""
+    order = mixed(list(dict.fromkeys(map(file_of, items))))
+    shared = min((place for file, place in order.items() if unit_of(file) == SHARED_SERVER), default=0.0)
+
+    def place(item: pytest.Item) -> tuple[float, str, float]:
+        file = file_of(item)
+        if unit_of(file) != SHARED_SERVER:
+            return order[file], "", order[file]
+        callspec = getattr(item, "callspec", None)
+        return shared, str(callspec.params.get("server", "")) if callspec else "", order[file]
+
+    items.sort(key=place)
 
 
 def keep(items: list[pytest.Item], kept: list[pytest.Item]) -> None:
@@ -68,11 +84,11 @@ def keep(items: list[pytest.Item], kept: list[pytest.Item]) -> None:
 
 
 def first_cases(items: Iterable[pytest.Item]) -> list[pytest.Item]:
-    """Of a test with parameters the first case; of a module whose subject is not the database the first test."""
+    """Of a module whose subject is the database the first case of each test; of other modules the first test."""
     first: dict[str, pytest.Item] = {}
     for item in items:
-        whole_module = item.get_closest_marker("any_database") is not None
-        first.setdefault(file_of(item) if whole_module else item.nodeid.partition("[")[0], item)
+        file = file_of(item)
+        first.setdefault(item.nodeid.partition("[")[0] if file.startswith(ABOUT_THE_DATABASE) else file, item)
     return list(first.values())
 
 

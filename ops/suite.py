@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from urllib.parse import urlsplit
 
-from ops import clean_environment, compiled_tests, kept_services, services
+from ops import clean_environment, compiled_tests, kept_services, migrated_database, services
 from ops.suite_report import Report
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -168,6 +168,11 @@ def run_all(runs: Runs, home: Path, arguments: list[str], stack: ExitStack, *, e
     variables = environment(home)
     database_url, redis_url = os.environ.get("DATABASE_URL"), os.environ.get("REDIS_URL")
     with runs.report.phase("starting servers, compiling tests"), compiled_tests.made(variables):
+        if not redis_url:
+            redis = services.Redis(home)
+            stack.callback(redis.stop)
+            redis.start()
+            redis_url = redis.url()
         if database_url:
             check_given(database_url)
         else:
@@ -177,11 +182,8 @@ def run_all(runs: Runs, home: Path, arguments: list[str], stack: ExitStack, *, e
             database_url = postgres.url()
             # The databases that they share are removed with this Postgres.
             variables[SHARED] = str(home / "shared")
-        if not redis_url:
-            redis = services.Redis(home)
-            stack.callback(redis.stop)
-            redis.start()
-            redis_url = redis.url()
+            migrating = migrated_database.begin(database_url, {**variables, "REDIS_URL": redis_url})
+            variables |= migrated_database.made(migrating)
     on_servers = {**variables, "DATABASE_URL": database_url, "REDIS_URL": redis_url}
     one_of_each = [] if everything or paths(arguments) else ["--one-of-each"]
     on_sqlite = [*(() if paths(arguments) else BOTH_DATABASES), *arguments, "--only-both-databases", *one_of_each]

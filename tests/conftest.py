@@ -20,6 +20,7 @@ import pytest
 import pytest_django
 from django.db import connections
 
+from ops import migrated_database
 from tests.fakes.model_server import ModelServer
 
 if TYPE_CHECKING:
@@ -196,7 +197,10 @@ def crossings() -> list[str]:
 def django_db_modify_db_settings(
     django_db_modify_db_settings_parallel_suffix: None, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Names of test databases: SQLite's are files of this run; Postgres's end with AGENTHOST_TEST_DATABASE_SUFFIX, if set."""
+    """Names of test databases: SQLite's are files of this run; Postgres's end with AGENTHOST_TEST_DATABASE_SUFFIX, if set.
+
+    Those of a run of ops/test on Postgres are copies of a database that has been migrated.
+    """
     from django.conf import settings
 
     suffix = os.environ.get("AGENTHOST_TEST_DATABASE_SUFFIX", "")
@@ -206,6 +210,8 @@ def django_db_modify_db_settings(
         elif suffix:
             named = database.setdefault("TEST", {}).get("NAME") or f"test_{database['NAME']}"
             database["TEST"]["NAME"] = f"{named}_{suffix}"
+        if database["ENGINE"].endswith("postgres") and (migrated := migrated_database.name()):
+            database.setdefault("TEST", {})["TEMPLATE"] = migrated
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,7 @@ from pathlib import Path
 import httpx
 import psycopg
 
+from ops import migrated_database
 from ops.services import Redis, free_port
 from tests.e2e import agents_file
 from tests.e2e import preloaded as preloading
@@ -517,7 +518,7 @@ def _make_template(shape: str, directory: Path, stack: contextlib.ExitStack | No
         install(template)
         return template
     given = os.environ["DATABASE_URL"]
-    role, url = create_role(given), create_database(given)
+    role, url = create_role(given), create_database(given, migrated_database.name() or "template1")
     if stack is not None:
         stack.callback(drop_role, given, role)
         stack.callback(drop_database, given, url)

@@ -22,7 +22,6 @@ from tests.e2e.containers import Container, Secrets
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.any_database,
     pytest.mark.skipif(not containers.works(), reason="bubblewrap makes no container here"),
 ]
 RENDERED = check_kubernetes.with_all_components()

@@ -33,7 +33,6 @@ ANALYZE = shutil.which("systemd-analyze")
 NUMBERS = Path(f"/usr/include/{platform.machine()}-linux-gnu/asm/unistd_64.h")
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.any_database,
     pytest.mark.skipif(not containers.works(), reason="bubblewrap makes no container here"),
     pytest.mark.skipif(ANALYZE is None, reason="there is no systemd-analyze, which knows the sets of system calls"),
     pytest.mark.skipif(not NUMBERS.exists(), reason="there are no numbers of system calls (apt-get install linux-libc-dev)"),

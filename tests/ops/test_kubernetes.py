@@ -17,8 +17,6 @@ import yaml
 from ops import check_kubernetes, kustomization
 from tests.paths import ROOT
 
-pytestmark = pytest.mark.any_database
-
 EVERYTHING = check_kubernetes.with_all_components()
 KUBECTL = shutil.which("kubectl")
 METRICS = (ROOT / "docs" / "metrics.md").read_text()

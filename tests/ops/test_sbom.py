@@ -15,8 +15,6 @@ from cyclonedx.validation.json import JsonStrictValidator
 from ops import environment, sbom
 from ops.environment import LOCK
 
-pytestmark = pytest.mark.any_database
-
 APPLICATION = "agenthost@0.1.0"
 
 

@@ -15,8 +15,6 @@ from tests import systemd_units
 from tests.paths import ROOT
 from tests.systemd_units import FOLDER, SERVICES
 
-pytestmark = pytest.mark.any_database
-
 ANALYZE = shutil.which("systemd-analyze")
 needs_systemd = pytest.mark.skipif(ANALYZE is None, reason="there is no systemd-analyze")
 EXPOSURE = {"agenthost-terminals.service": 35}

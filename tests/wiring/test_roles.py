@@ -55,6 +55,21 @@ def test_migrate_grants_the_needed_privileges_and_revokes_others(settings: Setti
     assert not holds(runner, "django_migrations", "INSERT")
 
 
+def test_the_progress_of_migrations_is_read_only(settings: Settings, runner: str) -> None:
+    settings.AGENTHOST_RUNTIME_ROLE = runner
+    with connection.cursor() as cursor:
+        # As the first migration that changes rows in batches makes it.
+        cursor.execute("create table migration_progress (name varchar(200) primary key, position bigint not null)")
+    try:
+        call_command("migrate", verbosity=0)
+        assert holds(runner, "migration_progress", "SELECT")
+        for right in ("INSERT", "UPDATE", "DELETE", "TRUNCATE"):
+            assert not holds(runner, "migration_progress", right), right
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("drop table migration_progress")
+
+
 def test_a_table_that_a_migration_replaces_can_be_used_before_migrate_ends(
     settings: Settings, runner: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,16 +14,19 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError
 from django.core.management.commands import migrate
-from django.db import OperationalError
+from django.db import OperationalError, connection
 
 from agenthost import startup_checks
 from agenthost.postgres import roles
+from agenthost.sqlite import new_database
 from sessions_app.core.base import database, lock_timeouts
 from sessions_app.core.records import database_checks
 
 LOCK_SECONDS = 2.0
 """Less than AGENTHOST_DATABASE_LOCK_TIMEOUT, so that requests that wait behind a migration do not fail."""
 LOCK_TRIES, LOCK_PAUSE = 150, 2.0
+OTHER_PURPOSES = ("app_label", "migration_name", "check_unapplied", "plan", "fake", "fake_initial", "prune")
+"""Options of the command with which it does not apply all migrations."""
 
 
 class Command(migrate.Command):
@@ -32,6 +35,9 @@ class Command(migrate.Command):
             startup_checks.check_before_migrating()
             # Before the first migration, because processes of the previous release still run meanwhile.
             database_checks.allow_previous_release()
+            applies_all = not any(options.get(name) for name in OTHER_PURPOSES)
+            if applies_all and (made := new_database.make(connection)) and options["verbosity"]:
+                self.stdout.write(f"Made the tables of a new database, as {made} migrations leave them.")
             with roles.granted_on_new_tables(settings.AGENTHOST_RUNTIME_ROLE):
                 self._migrate(*args, **options)
                 if settings.AGENTHOST_RUNTIME_ROLE:

@@ -33,7 +33,7 @@ from tests.core.worker.test_file_tools import results, trusted
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, text
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.sandbox, pytest.mark.any_database]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.sandbox]
 
 TOOLS = ("run_command", "write_file")
 

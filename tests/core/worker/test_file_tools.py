@@ -27,7 +27,7 @@ from tests.core.law import _law_of_states  # noqa: F401 - checked after each tes
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, text
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 TOOLS = ("read_file", "write_file", "edit_file", "list_files", "search_files")
 CODE = "def one():\n    return 1\n"

@@ -25,7 +25,7 @@ from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, text
 from tests.sample_tenants import make_session_of_client
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 TOKEN = OptionSpec("secret", "token")
 OWN = {"Authorization": "Bearer {token}"}

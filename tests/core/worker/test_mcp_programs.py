@@ -27,7 +27,7 @@ from tests.fakes.mcp_program import COMMAND
 from tests.fakes.model_server import ModelServer
 from tests.fakes.steps import call, text
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.sandbox, pytest.mark.any_database]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.sandbox]
 
 
 @pytest.fixture(scope="module", autouse=True)

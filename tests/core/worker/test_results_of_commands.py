@@ -34,7 +34,7 @@ from tests.core.worker.test_commands import (  # noqa: F401 - fixtures
 from tests.core.worker.test_file_tools import trusted
 from tests.fakes.model_server import ModelServer
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.sandbox, pytest.mark.any_database]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.sandbox]
 
 
 @pytest.fixture

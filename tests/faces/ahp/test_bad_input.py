@@ -20,7 +20,7 @@ from tests.e2e.ahp_watcher import Watcher
 from tests.faces.ahp.generated import fitting, spoiled
 from tests.sample_tenants import SampleTenants
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 URI = "echo:/target"
 ASKED = [method for method in commands.COMMANDS if method not in ("initialize", "reconnect", "createSession", "disposeSession")]
