@@ -15,29 +15,28 @@ import secrets
 import socket
 import sys
 import threading
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any
 
 from django.conf import settings
 from django.db import DatabaseError
 
-from agents_app.errors import RunLost
-from agents_app.fair.shares import Shares
 from agents_app.fair.threads import FairPool
 from agents_app.mcp import pool as servers
 from sessions_app.core import turns
-from sessions_app.core.base import database, log_context, loop_calls, loop_thread, metrics, process_loop, redaction, supervision
+from sessions_app.core.base import database, loop_calls, loop_thread, metrics, process_loop, supervision
 from sessions_app.core.base.periodic_tasks import PeriodicTask
 from sessions_app.core.log import broadcast, journal
 from sessions_app.core.sessions import connections
 from sessions_app.core.tenancy import usage_entries
 from sessions_app.core.terminals import services as terminals
-from sessions_app.core.turns import Claimed, Stop, failures, tasks
-from sessions_app.core.worker import duties, leases, loading, outage, runner, sweep
+from sessions_app.core.turns import Claimed, tasks
+from sessions_app.core.worker import duties, leases, loading, sweep
 from sessions_app.core.worker.leases import Leases
+from sessions_app.core.worker.live_runs import LiveRuns
 from sessions_app.core.worker.loading import Loaded
+from sessions_app.core.worker.slots import Slots
 from sessions_app.core.worker.summariser import Summariser
 from sessions_app.core.worker.webhook_sender import Sender
 
@@ -52,20 +51,8 @@ _STOP_PATIENCE = 5.0
 _CANCEL_SECONDS = 1.0
 _FOLDING_SECONDS = 1.0
 """How long usage entries are folded at once, if there are more than one batch."""
-_MOST_PER_CLAIM = 16
-"""Limit of one claim: other workers should get turns too, and the first turn should not wait for many others to be read."""
 _OWN_RUNS = "own runs"
 _FIRST_CLAIM_PAUSE, _LONGEST_CLAIM_PAUSE = 0.002, 0.1
-
-
-@dataclass(slots=True)
-class _Live:
-    """A run that this worker is driving."""
-
-    claimed: Claimed
-    task: asyncio.Task[None]
-    run: runner.Run | None = None
-    stopped: bool = False
 
 
 class Worker:
@@ -77,7 +64,6 @@ class Worker:
         self.name = f"{socket.gethostname()[:40]}-{secrets.token_hex(6)}"
         self._loop = new_event_loop()
         self._thread = supervision.thread(self._run_loop, "runs", may_return=self._may_end)
-        self._live: dict[int, _Live] = {}
         self._started = threading.Event()
         self._stopping = threading.Event()
         self._failure: BaseException | None = None
@@ -85,16 +71,15 @@ class Worker:
         self._pool = FairPool(settings.AGENTHOST_TOOL_THREADS)
         self._summariser = Summariser(self.name, queues)
         self._sender = Sender()
-        self._writer: journal.Writer | None = None
         # Created here, used only in the loop.
-        self._idle = asyncio.Event()
+        self._live = LiveRuns(self.name, self._loop, self._pool, self._summariser, self._run_ended)
+        self._slots = Slots(lambda: len(self._live), lambda: self._sweeper.wants_slot)
         self._in_doubt = asyncio.Event()
-        self._leases = Leases(self.name, self._loop, self._own_turns, self._in_doubt.set, self._drop_all_after_outage, queues)
+        self._leases = Leases(
+            self.name, self._loop, self._live.own_turns, self._in_doubt.set, self._drop_all_after_outage, queues
+        )
         self._queue_changed = asyncio.Event()
-        self._slot_freed = asyncio.Event()
-        self._crowded = False
         self._claiming = asyncio.Lock()
-        self._reserved = 0
         self._claim_pause = _FIRST_CLAIM_PAUSE
 
     # --- start and stop, called from outside the loop ---
@@ -167,10 +152,9 @@ class Worker:
     async def _open(self) -> None:
         process_loop.adopt()
         metrics.RUNS.set_function(lambda: len(self._live))
-        self._idle.set()
-        self._writer = journal.Writer()
-        self._writer.on_stale(self._is_stale)
-        await self._writer.start()
+        writer = self._live.writer = journal.Writer()
+        writer.on_stale(self._is_stale)
+        await writer.start()
         pause = settings.AGENTHOST_SWEEP_SECONDS
         self._is_due = {task.name: asyncio.Event() for task in self._tasks()}
         background = {
@@ -185,8 +169,8 @@ class Worker:
     async def _close(self) -> None:
         await _end(self._background)
         await self._sender.close()
-        if self._writer is not None:
-            await self._writer.close()
+        if self._live.writer is not None:
+            await self._live.writer.close()
         self._pool.close()
         # Sessions with MCP servers are closed, so that the servers can free what they store for them.
         await servers.pool().close()
@@ -200,11 +184,11 @@ class Worker:
             await asyncio.Event().wait()
 
     def _handle_message(self, message: dict[str, Any]) -> None:
-        live = self._live.get(message.get("turn", 0))
+        live = self._live.of_turn(message.get("turn", 0))
         if live is None:
             return
         if message.get("what") == "stopped":
-            self._drop(live)
+            self._live.drop(live)
         elif live.run is not None:
             if message.get("what") == "news":
                 live.run.notify_changes()
@@ -212,54 +196,36 @@ class Worker:
 
     def _is_stale(self, turn_id: int) -> None:
         """A write of a run of this turn was refused. The database knows which run: this worker may already have the next one."""
-        if turn_id in self._live:
+        if self._live.of_turn(turn_id) is not None:
             self._in_doubt.set()
 
     async def _check_when_in_doubt(self) -> None:
-        check = PeriodicTask("runs in doubt", self._drop_lost_runs)
+        check = PeriodicTask("runs in doubt", self._live.drop_lost)
         while True:
             await self._in_doubt.wait()
             self._in_doubt.clear()
             await check.attempt()
 
-    async def _drop_lost_runs(self) -> None:
-        """Stop the runs that are not this worker's in the database."""
-        before = list(self._live.values())
-        mine = await database.run_on_loop(sweep.runs_of, self.name)
-        for live in before:
-            if mine.get(live.claimed.turn_id) != live.claimed.fence:
-                self._drop(live)
-
-    def _drop(self, live: _Live) -> None:
-        """Stop a run that is no longer this worker's: close its model call and tools, write nothing more."""
-        if not live.stopped:
-            live.stopped = True
-            metrics.RUNS_STOPPED.inc()
-            live.task.cancel()
-
     def _may_end(self) -> bool:
         """Whether the loop may end: the worker is stopping, or ``start`` raises because the loop could not start."""
         return self._stopping.is_set() or self._failure is not None
 
-    def _own_turns(self) -> set[int]:
-        """The turns that this worker drives: not those of runs that failed or were stopped, which others have to take over."""
-        return {turn for turn, live in list(self._live.items()) if not live.stopped}
-
     def _drop_all_after_outage(self) -> None:
         """Stop all runs, because the database was unavailable for too long."""
-        if any(not live.stopped for live in self._live.values()):
+        if self._live.own_turns():
             log.error(
                 "runs_dropped worker=%s: no lease was renewed for %g s (AGENTHOST_DATABASE_OUTAGE_SECONDS)",
                 self.name,
                 settings.AGENTHOST_DATABASE_OUTAGE_SECONDS,
             )
-            self._drop_all()
-
-    def _drop_all(self) -> None:
-        for live in list(self._live.values()):
-            self._drop(live)
+            self._live.drop_all()
 
     # --- claiming ---
+
+    def _run_ended(self) -> None:
+        self._slots.note_freed()
+        if self._slots.is_crowded:
+            self._queue_changed.set()
 
     async def _claim_for_ever(self) -> None:
         claiming = PeriodicTask("claim", self._claim_queued)
@@ -271,9 +237,7 @@ class Worker:
     async def _claim_queued(self) -> None:
         while not self._stopping.is_set():
             # A full worker handles a wake-up when a run has ended.
-            while not self._free_slots():
-                self._slot_freed.clear()
-                await self._slot_freed.wait()
+            await self._slots.wait_for_free()
             is_full, skipped = await self._claim()
             if skipped:
                 # Another transaction is appending, which takes a millisecond unless it hangs.
@@ -283,37 +247,9 @@ class Worker:
                 self._claim_pause = _FIRST_CLAIM_PAUSE
             if not is_full:
                 return
-            if not self._free_slots():
+            if not self._slots.free():
                 # Turns share wake-ups: there may be more of them, and another worker may have room.
                 tasks.wake_for(self._queues)
-
-    def _free_slots(self) -> int:
-        """Slots for queued turns: the unused ones, except one if a dead worker's run needs it."""
-        return max(0, self._unused_slots() - int(self._sweeper.wants_slot))
-
-    def _unused_slots(self) -> int:
-        return max(0, settings.AGENTHOST_WORKER_CONCURRENCY - len(self._live) - self._reserved)
-
-    @contextlib.contextmanager
-    def _reserving(self, slots: int) -> Iterator[None]:
-        """Reserve slots for runs that are being claimed or taken over."""
-        self._reserved += slots
-        try:
-            yield
-        finally:
-            self._reserved -= slots
-            self._slot_freed.set()
-
-    def _to_claim(self) -> tuple[int, bool]:
-        """How many turns to claim at most, and whether only tenants without a running turn may have these slots.
-
-        A tenant may use all slots but a reserved share: runs do not slow each other down, they take memory and a lease.
-        """
-        slots = settings.AGENTHOST_WORKER_CONCURRENCY
-        shares, busy = Shares(slots, slots), slots - self._free_slots()
-        # Tenants with running turns may wait for a slot then; each run that ends frees one.
-        self._crowded = shares.is_crowded(busy)
-        return min(shares.available(busy), _MOST_PER_CLAIM), self._crowded
 
     async def _claim(self, older_than: float = 0) -> tuple[bool, bool]:
         """Claim once. Returns whether all slots were used, and whether some turns were skipped.
@@ -323,10 +259,10 @@ class Worker:
         async with self._claiming:
             if not self._leases.is_held:
                 return False, False
-            if not self._free_slots():
+            if not self._slots.free():
                 return True, False
-            most, idle_tenants_only = self._to_claim()
-            with self._reserving(most):
+            most, idle_tenants_only = self._slots.to_claim()
+            with self._slots.reserving(most):
                 claimed, skipped = await self._claim_up_to(most, older_than, idle_tenants_only=idle_tenants_only)
             return claimed == most, skipped
 
@@ -339,7 +275,7 @@ class Worker:
 
         def begin(runs: Sequence[Claimed], loaded: dict[int, Loaded | Exception]) -> None:
             for claimed in runs:
-                self._begin(claimed, loaded.get(claimed.turn_id), is_durable)
+                self._live.begin(claimed, loaded.get(claimed.turn_id), is_durable)
                 started.add(claimed.turn_id)
 
         def begin_in_loop(runs: Sequence[Claimed], loaded: dict[int, Loaded | Exception]) -> None:
@@ -364,79 +300,14 @@ class Worker:
         except BaseException:
             # Whether the claim was committed is unknown. Without renewals other workers take these turns over.
             for turn_id in started:
-                if (live := self._live.get(turn_id)) is not None:
-                    self._drop(live)
+                if (live := self._live.of_turn(turn_id)) is not None:
+                    self._live.drop(live)
             raise
         is_durable.set()
         for claimed in claims.runs:
             if claimed.turn_id not in started:
-                self._begin(claimed)
+                self._live.begin(claimed)
         return len(claims.runs), claims.skipped
-
-    def _begin(
-        self, claimed: Claimed, loaded: Loaded | Exception | None = None, is_durable: asyncio.Event | None = None
-    ) -> asyncio.Task[None]:
-        if (before := self._live.get(claimed.turn_id)) is not None:
-            # Its lease expired, and this worker has taken the turn over from itself.
-            self._drop(before)
-        task = self._loop.create_task(self._drive(claimed, loaded, is_durable), name=f"turn {claimed.turn_id}")
-        self._live[claimed.turn_id] = _Live(claimed, task)
-        self._idle.clear()
-        task.add_done_callback(lambda _: self._forget(claimed))
-        metrics.RUNS_STARTED.inc()
-        return task
-
-    def _forget(self, claimed: Claimed) -> None:
-        live = self._live.get(claimed.turn_id)
-        if live is not None and live.claimed == claimed:
-            del self._live[claimed.turn_id]
-            self._slot_freed.set()
-            if self._crowded:
-                self._queue_changed.set()
-        if not self._live:
-            self._idle.set()
-
-    async def _drive(self, claimed: Claimed, loaded: Loaded | Exception | None, is_durable: asyncio.Event | None) -> None:
-        """Execute one run. Every exception ends its turn, except those after which another worker takes it over.
-
-        ``loaded`` None: the run's data was not read with its claim. ``is_durable``: set when the claim is durable; None: it
-        is.
-        """
-        assert self._writer is not None
-        live = self._live[claimed.turn_id]
-        failed: Stop | None = None
-        try:
-            with log_context.about(tenant=claimed.tenant):
-                if loaded is None or (isinstance(loaded, Exception) and database.is_away(loaded)):
-                    loaded = await loading.load_one(claimed)
-                if isinstance(loaded, Exception):
-                    raise loaded
-                live.run = runner.Run(claimed, loaded, self._writer, self._pool, is_durable, self._summariser)
-                await live.run.drive()
-            return
-        except (RunLost, journal.WriterClosed):
-            live.stopped = True
-        except runner.DeadlinePassed:
-            failed = Stop(cause="deadline", reason="error")
-        except TimeoutError:
-            log.warning("turn_over_time_limit turn=%s: it ran longer than its agent allows", claimed.turn_id)
-            failed = Stop(cause="limit", reason="error")
-        except asyncio.CancelledError:
-            if not live.stopped:
-                raise
-        except DatabaseError as error:
-            log.error("run_lost_database turn=%s: it will be taken over: %s", claimed.turn_id, outage.described(error))
-            return
-        except Exception as error:
-            log.error("turn_failed turn=%s cause=internal: %s", claimed.turn_id, redaction.described(error))
-            failed = Stop(cause="internal", reason="error", failure=failures.internal(error))
-        # If this fails, a sweep takes the turn over, because its lease is no longer renewed.
-        try:
-            if failed is not None:
-                await outage.run_for(claimed.tenant, turns.stop, claimed.turn_id, failed, fence=claimed.fence)
-            await database.keep_trying(claimed.tenant, turns.provider_closed, claimed)
-        except Exception as error:
-            log.error("run_end_not_stored turn=%s: %s", claimed.turn_id, outage.described(error))
 
     # --- sweeping ---
 
@@ -482,13 +353,13 @@ class Worker:
     async def _take_over_runs(self) -> None:
         """Continue dead workers' runs while there are slots. If none is free, the next free one is reserved for them."""
         while not self._stopping.is_set():
-            slots = min(1, self._unused_slots())
-            with self._reserving(slots):
+            slots = min(1, self._slots.unused())
+            with self._slots.reserving(slots):
                 claimed = await database.run(self._sweeper.take_next, may_continue=slots > 0)
                 if claimed is None:
                     return
                 metrics.RUNS_TAKEN_OVER.inc()
-                self._begin(claimed)
+                self._live.begin(claimed)
 
     async def _leave_vanished(self) -> None:
         # After an outage clients have time to renew their presence, as workers have for their leases.
@@ -506,15 +377,15 @@ class Worker:
 
     async def _claim_overdue(self) -> None:
         """Claim turns whose wake-up seems to be lost."""
-        while self._free_slots() and not self._stopping.is_set():
+        while self._slots.free() and not self._stopping.is_set():
             is_full, _ = await self._claim(settings.AGENTHOST_QUEUE_GRACE_SECONDS)
             if not is_full:
                 return
 
     async def _check_own_runs(self) -> None:
         if self._live:
-            await self._drop_lost_runs()
-            for live in self._live.values():
+            await self._live.drop_lost()
+            for live in self._live:
                 if live.run is not None:
                     live.run.notify_answers()
 
@@ -524,25 +395,25 @@ class Worker:
         self._summariser.stop_claiming()
         summaries = asyncio.create_task(self._summariser.drained(grace))
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._idle.wait(), grace)
+            await asyncio.wait_for(self._live.idle.wait(), grace)
         if self._live:
             log.info("worker_hands_over worker=%s runs=%d", self.name, len(self._live))
-        for live in list(self._live.values()):
+        for live in self._live:
             if live.run is not None:
                 live.run.hand_over()
         await PeriodicTask("hand-over", self._give_back_unanswered).attempt()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._idle.wait(), drain)
-        self._drop_all()
-        remaining = [summaries, *(live.task for live in self._live.values())]
+            await asyncio.wait_for(self._live.idle.wait(), drain)
+        self._live.drop_all()
+        remaining = [summaries, *(live.task for live in self._live)]
         if remaining:
             await asyncio.wait(remaining, timeout=_STOP_PATIENCE)
 
     async def _give_back_unanswered(self) -> None:
         """Give back runs whose model has not answered yet: another worker can ask it again at once."""
-        unanswered = [live for live in self._live.values() if live.run is not None and live.run.is_unanswered]
+        unanswered = [live for live in self._live if live.run is not None and live.run.is_unanswered]
         for live in unanswered:
-            self._drop(live)
+            self._live.drop(live)
         if unanswered:
             await asyncio.wait([live.task for live in unanswered], timeout=_STOP_PATIENCE)
             done = [live.claimed for live in unanswered if live.task.done()]

@@ -173,7 +173,7 @@ def test_statements_of_a_turn_of_one_token(
         begin = wire.sent()
         model.open_gate(name)
         told.wait("turn_ended", number)
-        wait_for(worker._idle.is_set, "the run has ended")
+        wait_for(worker._live.idle.is_set, "the run has ended")
         return Phases(accept, begin, wire.sent())
 
     # The smallest counts: preparing a statement on a connection is one more round trip, and several connections are used.

@@ -43,7 +43,7 @@ def test_an_answer_in_progress_continues_to_its_commit_point(
     wait_for(lambda: "text_delta" in kinds(session), "the first words")
     leaving = in_thread(lambda: first.stop(grace=0.1, drain=120))
     second = start_worker()
-    wait_for(lambda: first._live and all(live.run and live.run._hand_over for live in first._live.values()), "asked to hand over")
+    wait_for(lambda: first._live and all(live.run and live.run._hand_over for live in first._live), "asked to hand over")
     model.open_gate("hold")
     turn = wait_for_state(accepted, "done", "error")
     leaving.join(90)

@@ -118,11 +118,11 @@ def test_a_provider_is_paused_during_an_outage_and_its_time_limit_too(
     wait_for(lambda: "text_delta" in kinds(session), "the first words")
     with database_away():
         model.open_gate("hold")
-        wait_for(lambda: worker._writer is not None and worker._writer._room, "the run is held back")
+        wait_for(lambda: worker._live.writer is not None and worker._live.writer._room, "the run is held back")
         (request,) = model.requests
         wait_for(lambda: request.state == "done", "the model has said everything")
-        assert worker._writer is not None
-        assert sum(worker._writer._unsent.values()) < 2048
+        assert worker._live.writer is not None
+        assert sum(worker._live.writer._unsent.values()) < 2048
     turn = wait_for_state(accepted, "done", "error")
     assert (turn.state, turn.error) == ("done", "")
     assert full(session)[-1] == ("assistant", f"begin {'x' * 600}{said(spoken)}end")
@@ -142,7 +142,7 @@ def test_work_between_two_model_calls_is_repeated_after_an_outage(
     assert tools.entered.wait(60)
     with database_away():
         tools.release.set()
-        wait_for(lambda: worker._writer is not None and worker._writer._unsent, "the result waits to be stored")
+        wait_for(lambda: worker._live.writer is not None and worker._live.writer._unsent, "the result waits to be stored")
     turn = wait_for_state(accepted, "done", "error")
     assert (turn.state, turn.takeovers) == ("done", 0)
     assert full(session)[-1] == ("assistant", "done")

@@ -66,7 +66,7 @@ def test_a_stopping_worker_hands_its_run_over_between_two_steps(
     assert tools.entered.wait(90)
     leaving = in_thread(lambda: first.stop(grace=1.0, drain=120))
     second = start_worker()
-    wait_for(lambda: first._live and all(live.run and live.run._hand_over for live in first._live.values()), "asked to hand over")
+    wait_for(lambda: first._live and all(live.run and live.run._hand_over for live in first._live), "asked to hand over")
     tools.release.set()
     turn = wait_for_state(accepted, "done", "error")
     leaving.join(90)
@@ -115,7 +115,7 @@ def test_the_lease_of_a_run_that_ignores_its_stop_is_not_renewed(
     session = alice.session()
     accepted = alice.say(session, model.script([text("a"), gate("never")]))
     wait_for(lambda: "text_delta" in kinds(session), "the first words")
-    first._loop.call_soon_threadsafe(first._drop_all)
+    first._loop.call_soon_threadsafe(first._live.drop_all)
     try:
         assert wait_for_state(accepted, "error").error == "interrupted"
     finally:

@@ -98,7 +98,7 @@ def test_the_journals_writer_scans_no_growing_table(alice: World, start_worker: 
     wait_for_state(alice.say(alice.session(), model.script([text("one "), text("two")])), "done")
 
     async def plans() -> dict[str, bool]:
-        writer: Any = worker._writer
+        writer: Any = worker._live.writer
         own: psycopg.AsyncConnection[Any] = writer._store._connection
         # What follows a turn's end may still be written.
         while writer._busy:  # noqa: ASYNC110 - the writer has no event for this
