@@ -61,15 +61,15 @@ class NodePackages:
 
 
 def compile_typescript(source: Path, folder: Path) -> Path:
-    """Compile a program without dependencies in strict mode; type errors raise, and syntax that node cannot just strip."""
+    """Compile a module (.mts) in strict mode. Type errors raise, and syntax that node could not just strip."""
     wanted = {name: NODE[name] for name in ("typescript", "@types/node")}
-    folder.joinpath("package.json").write_text(json.dumps({"private": True, "type": "module", "dependencies": wanted}))
+    folder.joinpath("package.json").write_text(json.dumps({"private": True, "dependencies": wanted}))
     _install(["npm", "install", "--no-audit", "--no-fund", "--silent"], folder, "typescript")
     copied = folder / source.name
     copied.write_text(source.read_text())
     options = ["--strict", "--noUncheckedIndexedAccess", "--erasableSyntaxOnly", "--module", "nodenext", "--target", "es2022"]
     run(["npx", "--no-install", "tsc", *options, "--outDir", "compiled", copied.name], folder)
-    return folder / "compiled" / f"{source.stem}.js"
+    return folder / "compiled" / f"{source.stem}.mjs"
 
 
 def axe(folder: Path) -> str:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import socketserver
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from http.client import parse_headers
@@ -26,10 +27,14 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """``is_held``: the connection stays open after the pieces, until the client closes it."""
+    """``is_held``: the connection stays open after the pieces, until the client closes it.
+
+    ``pause``: seconds before each piece.
+    """
 
     pieces: tuple[bytes, ...]
     is_held: bool = False
+    pause: float = 0
 
 
 LOST = Answer(())
@@ -43,11 +48,11 @@ def document(status: int, content: Any, **headers: str) -> Answer:
     return Answer((_head(status, lines), body))
 
 
-def stream(*pieces: bytes, is_complete: bool = True, is_held: bool = False) -> Answer:
-    """Server-sent events. Clients get each piece for itself, because it is a chunk of HTTP's chunked encoding."""
+def stream(*pieces: bytes, is_complete: bool = True, is_held: bool = False, pause: float = 0) -> Answer:
+    """Server-sent events. With a pause, clients get each piece for itself, unless their machine is busy for longer."""
     head = _head(200, {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked"})
     chunks = [b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces]
-    return Answer((head, *chunks, *([b"0\r\n\r\n"] if is_complete and not is_held else [])), is_held)
+    return Answer((head, *chunks, *([b"0\r\n\r\n"] if is_complete and not is_held else [])), is_held, pause)
 
 
 def _head(status: int, headers: Mapping[str, str]) -> bytes:
@@ -84,6 +89,7 @@ class _Listener(socketserver.ThreadingTCPServer):
 class _Handler(socketserver.StreamRequestHandler):
     owner: ByteServer
     timeout = 60
+    disable_nagle_algorithm = True
 
     def handle(self) -> None:
         with contextlib.suppress(OSError):
@@ -95,6 +101,7 @@ class _Handler(socketserver.StreamRequestHandler):
             body = self.rfile.read(int(headers.get("Content-Length", "0")))
             answer = self._answer(Request(line, {name.lower(): value for name, value in headers.items()}, body))
             for piece in answer.pieces:
+                time.sleep(answer.pause)
                 self.wfile.write(piece)
             if answer.is_held:
                 self.rfile.read(1)

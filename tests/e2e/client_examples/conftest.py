@@ -45,13 +45,13 @@ def _typescript(_: pytest.TempPathFactory) -> Sequence[str]:
     can = subprocess.run(["node", "-p", "!!process.features.typescript"], capture_output=True, text=True, check=False)
     if can.stdout.strip() != "true":
         pytest.skip("this node does not run TypeScript (22.18 or newer does); with --all, npm's compiler compiles the example")
-    return ["node", "--no-warnings", str(EXAMPLES / "typescript" / "chat.ts")]
+    return ["node", str(EXAMPLES / "typescript" / "chat.mts")]
 
 
 def _typescript_compiled(tmp_path_factory: pytest.TempPathFactory) -> Sequence[str]:
     if shutil.which("npm") is None:
         pytest.skip("no npm on the PATH")
-    compiled = generators.compile_typescript(EXAMPLES / "typescript" / "chat.ts", tmp_path_factory.mktemp("typescript"))
+    compiled = generators.compile_typescript(EXAMPLES / "typescript" / "chat.mts", tmp_path_factory.mktemp("typescript"))
     return ["node", str(compiled)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 import pytest
 
@@ -44,8 +45,10 @@ def test_all_forms_of_server_sent_events_are_read(start: Start, scripted: ByteSe
         + "event: text_delta\ndata: {\"delta\":\"Grüße 日本 👩‍👩‍👧\"}\n\n".encode()
         + STOP
     )  # fmt: skip
-    single = [written[at : at + 1] for at in range(len(written))]
-    code, answer, notes = talk(start, scripted, stream(*single))
+    # Within a line end, a name, a line and characters of two, three and four bytes.
+    places = sorted(written.index(each.encode()) + 1 for each in ("xt_delta", "\r\ndata", "\\u00e9", "ü", "本", "👧"))
+    pieces = [written[begin:end] for begin, end in pairwise([0, *places, len(written)])]
+    code, answer, notes = talk(start, scripted, stream(*pieces, pause=0.15))
     assert (code, answer) == (0, 'CRLF CR LF "é\\ Grüße 日本 👩‍👩‍👧\n'), notes
 
 
@@ -112,6 +115,6 @@ def test_a_connection_without_a_byte_is_given_up(start: Start, scripted: ByteSer
     held = stream(START, event("p2", "text_delta", '{"delta":"still "}'), is_held=True)
     silent = Answer((), is_held=True)
     rest = stream(event("p3", "text_delta", '{"delta":"there"}'), STOP)
-    code, answer, notes = talk(start, scripted, held, silent, rest, AGENTHOST_QUIET_SECONDS="2")
+    code, answer, notes = talk(start, scripted, held, silent, rest, AGENTHOST_QUIET_SECONDS="5")
     assert (code, answer) == (0, "still there\n"), notes
     assert [each.headers.get("last-event-id") for each in scripted.requests] == [None, "p2", "p2"]

@@ -1,7 +1,7 @@
 /**
  * A chat with an agent over AAP 3, without dependencies. Each line of standard input is a message.
  *
- *     AGENTHOST_URL=https://agents.example AGENTHOST_KEY=ah_... node chat.ts
+ *     AGENTHOST_URL=https://agents.example AGENTHOST_KEY=ah_... node chat.mts
  *
  * The answer goes to standard output, everything else to standard error. docs/clients.md lists the rules that it follows.
  */
