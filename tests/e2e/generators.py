@@ -67,7 +67,8 @@ def compile_typescript(source: Path, folder: Path) -> Path:
     _install(["npm", "install", "--no-audit", "--no-fund", "--silent"], folder, "typescript")
     copied = folder / source.name
     copied.write_text(source.read_text())
-    options = ["--strict", "--noUncheckedIndexedAccess", "--erasableSyntaxOnly", "--module", "nodenext", "--target", "es2022"]
+    checks = ["--strict", "--noUncheckedIndexedAccess", "--erasableSyntaxOnly"]
+    options = [*checks, "--types", "node", "--module", "nodenext", "--target", "es2022"]
     run(["npx", "--no-install", "tsc", *options, "--outDir", "compiled", copied.name], folder)
     return folder / "compiled" / f"{source.stem}.mjs"
 
