@@ -29,12 +29,13 @@ class Request:
 class Answer:
     """``is_held``: the connection stays open after the pieces, until the client closes it.
 
-    ``pause``: seconds before each piece.
+    ``pause``: seconds before each piece. ``cut``: when this is set, the connection is closed.
     """
 
     pieces: tuple[bytes, ...]
     is_held: bool = False
     pause: float = 0
+    cut: threading.Event | None = None
 
 
 LOST = Answer(())
@@ -48,11 +49,17 @@ def document(status: int, content: Any, **headers: str) -> Answer:
     return Answer((_head(status, lines), body))
 
 
-def stream(*pieces: bytes, is_complete: bool = True, is_held: bool = False, pause: float = 0) -> Answer:
+def stream(
+    *pieces: bytes,
+    is_complete: bool = True,
+    is_held: bool = False,
+    pause: float = 0,
+    cut: threading.Event | None = None,
+) -> Answer:
     """Server-sent events. With a pause, clients get each piece for itself, unless their machine is busy for longer."""
     head = _head(200, {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked"})
     chunks = [b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces]
-    return Answer((head, *chunks, *([b"0\r\n\r\n"] if is_complete and not is_held else [])), is_held, pause)
+    return Answer((head, *chunks, *([b"0\r\n\r\n"] if is_complete else [])), is_held, pause, cut)
 
 
 def _head(status: int, headers: Mapping[str, str]) -> bytes:
@@ -103,6 +110,8 @@ class _Handler(socketserver.StreamRequestHandler):
             for piece in answer.pieces:
                 time.sleep(answer.pause)
                 self.wfile.write(piece)
+            if answer.cut is not None:
+                answer.cut.wait(60)
             if answer.is_held:
                 self.rfile.read(1)
 
