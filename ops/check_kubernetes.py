@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -187,7 +187,13 @@ def _selector_faults(resources: list[Resource], all_pods: list[Pod]) -> list[str
         found += [f"{kind} {name}: {fault}" for fault in _reference_faults(kind, resource.get("spec", {}), named, all_pods)]
     denied = [each for each in resources if each["kind"] == "NetworkPolicy" and not each["spec"].keys() & {"ingress", "egress"}]
     open_pods = [pod for pod in all_pods if not any(selects(each["spec"]["podSelector"], pod.labels) for each in denied)]
-    return found + [f"{pod.name}: its network is not denied by default" for pod in open_pods]
+    found += [f"{pod.name}: its network is not denied by default" for pod in open_pods]
+    budgets = [each for each in resources if each["kind"] == "PodDisruptionBudget"]
+    for pod in all_pods:
+        # Kubernetes evicts no pod of two budgets.
+        if sum(selects(each["spec"]["selector"], pod.labels) for each in budgets) > 1:
+            found.append(f"{pod.name}: it has more than one PodDisruptionBudget")
+    return found
 
 
 def _reference_faults(
@@ -206,10 +212,20 @@ def _reference_faults(
         target = named.get(("Deployment", spec["scaleTargetRef"]["name"]))
         if target is None or "replicas" in target["spec"]:
             yield "its target is missing, or has a fixed number of replicas"
+        else:
+            served = _queues(target["spec"]["template"]["spec"]["containers"][0]["args"])
+            for queue in re.findall(r'queue="([^"]*)"', str(spec["triggers"])):
+                if queue not in served:
+                    yield f"it counts the queue {queue}; the queues of its target are {', '.join(served)}"
     if kind in ("Ingress", "HTTPRoute"):
         for service in set(re.findall(r"'name': '(agenthost-\w+)'", str(spec.get("rules")))):
             if ("Service", service) not in named:
                 yield f"there is no Service {service}"
+
+
+def _queues(arguments: Sequence[str]) -> list[str]:
+    """The queues that a worker with these arguments serves."""
+    return arguments[arguments.index("--queues") + 1].split(",") if "--queues" in arguments else ["default"]
 
 
 def _ports(spec: Mapping[str, Any]) -> Iterator[object]:

@@ -44,7 +44,8 @@ def test_it_is_rendered_as_by_kubectl(tmp_path: Path, complete: bool) -> None:
     file = example / "kustomization.yaml"
     if complete:
         wanted = yaml.safe_load(file.read_text())
-        names = ["autoscaling", "gateway", "ingress", "monitoring", "workspaces", "terminals"]
+        names = ["autoscaling", "gateway", "ingress", "monitoring", "worker-pool", "worker-pool-autoscaling"]
+        names += ["workspaces", "terminals"]
         file.write_text(yaml.safe_dump({**wanted, "components": [f"../../components/{name}" for name in names]}))
     done = subprocess.run([KUBECTL, "kustomize", str(example)], capture_output=True, text=True, check=True, timeout=60)
     theirs = comparable(list(yaml.safe_load_all(done.stdout)))
@@ -120,6 +121,14 @@ MISTAKES: dict[str, tuple[Callable[[list[Any]], object], str]] = {
         "selects no pod",
     ),
     "a fixed number of scaled pods": (lambda all_: of(all_, "Deployment", "-web")["spec"].update(replicas=2), "fixed number"),
+    "two budgets for a pod": (
+        lambda all_: all_.append(copy.deepcopy(of(all_, "PodDisruptionBudget", "-web"))),
+        "more than one PodDisruptionBudget",
+    ),
+    "a pool that is scaled by another's queue": (
+        lambda all_: container(all_, "worker-heavy").update(args=["worker", "--queues", "light"]),
+        "counts the queue heavy; the queues of its target are light",
+    ),
     "an open network": (lambda all_: all_.remove(of(all_, "NetworkPolicy", "-deny")), "not denied by default"),
     "a policy for a missing port": (
         lambda all_: of(all_, "NetworkPolicy", "-metrics")["spec"]["ingress"][0]["ports"][0].update(port="metric"),
@@ -131,6 +140,17 @@ MISTAKES: dict[str, tuple[Callable[[list[Any]], object], str]] = {
         "agenthost-secret is neither",
     ),
 }
+
+
+def test_a_pool_runs_its_queue_alone_and_is_otherwise_as_the_other_workers() -> None:
+    heavy, other = pod(EVERYTHING, "worker-heavy"), pod(EVERYTHING, "worker")
+    assert container(EVERYTHING, "worker-heavy")["args"] == ["worker", "--queues", "heavy"]
+    for name in ("securityContext", "terminationGracePeriodSeconds", "enableServiceLinks", "automountServiceAccountToken"):
+        assert heavy[name] == other[name]
+    labels = {"app.kubernetes.io/name": "agenthost", "app.kubernetes.io/component": "worker-heavy"}
+    policies = [each for each in EVERYTHING if each["kind"] == "NetworkPolicy"]
+    selecting = {each["metadata"]["name"] for each in policies if check_kubernetes.selects(each["spec"]["podSelector"], labels)}
+    assert selecting == {"agenthost-deny", "agenthost-metrics", "agenthost-data", "agenthost-internet"}
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
@@ -150,7 +170,7 @@ def test_pods_are_scaled_by_metrics_that_exist() -> None:
         for trigger in each["spec"]["triggers"]
         if trigger["type"] == "prometheus"
     ]
-    assert len(queries) == 3
+    assert len(queries) == 5
     for name in re.findall(r"agenthost_\w+", " ".join(queries)):
         assert f"`{name}`" in METRICS
     namespace = {each["metadata"]["namespace"] for each in EVERYTHING}
