@@ -10,6 +10,7 @@ from ops.benchmark import (
     session_rows,
     stream_rows,
     terminal_rows,
+    tracing_rows,
     watcher_rows,
 )
 
@@ -22,4 +23,5 @@ ROWS = (
     *terminal_rows.ROWS,
     *file_rows.ROWS,
     *record_rows.ROWS,
+    *tracing_rows.ROWS,
 )
