@@ -86,11 +86,18 @@ def pytest_sessionfinish() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where a module tests both kinds of server, its tests on the embedded one are slow unless marked ``embedded_too``."""
+    """Where a module tests both kinds of server, its tests on the embedded one are slow unless marked ``embedded_too``. Of a test
+    that is marked ``variants`` all cases but the first are slow."""
     both = {item.path for item in items if "production" in _shapes_of(item)}
+    with_a_case = set[str]()
     for item in items:
         if item.path in both and "embedded" in _shapes_of(item) and item.get_closest_marker("embedded_too") is None:
             item.add_marker(pytest.mark.slow)
+        if item.get_closest_marker("variants") is not None and item.get_closest_marker("slow") is None:
+            test = item.nodeid.partition("[")[0]
+            if test in with_a_case:
+                item.add_marker(pytest.mark.slow)
+            with_a_case.add(test)
 
 
 def _shapes_of(item: pytest.Item) -> list[object]:
