@@ -130,6 +130,8 @@ def first_steps(installed: Installed, expected: str) -> None:
         raise TrialFailed(f"agenthost version printed {shown!r}")
     installed.run(installed.program, "help")
     installed.run(installed.program, "example", "nginx")
+    for name in ("kubernetes", "systemd"):
+        installed.run(installed.program, "example", name, "--to", str(installed.directory / f"example-{name}"))
     port = free_port()
     with installed.up(port) as printed:
         answer = installed.run(installed.python, "-c", TURN, f"http://127.0.0.1:{port}", key_of(printed))

@@ -35,7 +35,7 @@ _GROUPED: Mapping[str, Mapping[str, Command]] = {
             up="a server in one process on SQLite; the first start prints a key and what to do next",
             help="this list, or the options of a command",
             version="the installed release",
-            example="files to start from: nginx, Caddy, Prometheus, Grafana, seccomp",
+            example="files to start from: nginx, Caddy, systemd, Kubernetes, Prometheus, Grafana, seccomp",
         ),
         **_all(
             Kind.MANAGEMENT,

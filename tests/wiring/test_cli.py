@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -114,6 +116,57 @@ def test_the_health_check_reports_as_that_of_the_entrypoint(tmp_path: Path) -> N
 def test_an_example_is_printed_whole(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["example", name]) == 0
     assert capsys.readouterr().out == (ROOT / examples.FILES[name]).read_text()
+
+
+@pytest.mark.parametrize("name", sorted(examples.FOLDERS))
+def test_an_example_of_several_files_is_written_whole_and_overwrites_nothing(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["example", name, "--to", str(tmp_path / "new")]) == 0
+    listed = {Path(line).relative_to(tmp_path / "new") for line in capsys.readouterr().out.splitlines()}
+    top = ROOT / examples.FOLDERS[name]
+    # other_kinds.json has the schemas of the project's own check.
+    assert listed == {each.relative_to(top) for each in top.rglob("*") if each.is_file()} - {Path("other_kinds.json")}
+    for each in listed:
+        assert (tmp_path / "new" / each).read_text() == (top / each).read_text()
+    changed = tmp_path / "new" / min(listed)
+    changed.write_text("mine")
+    with pytest.raises(SystemExit):
+        cli.main(["example", name, "--to", str(tmp_path / "new")])
+    assert f"{changed} exists; nothing was written" in capsys.readouterr().err
+    assert changed.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(["systemd"], "systemd has 8 files: name a directory"), (["nginx", "--to", "x"], "nginx is one file, which is printed")],
+)
+def test_one_file_is_printed_and_several_are_written(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["example", *arguments])
+    assert message in capsys.readouterr().err
+
+
+def test_a_package_has_the_files_of_all_examples() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    shared: dict[str, list[str]] = project["tool"]["setuptools"]["data-files"]
+    folders = {each.relative_to(ROOT).as_posix() for name in examples.FOLDERS for each in examples.files(name).values()}
+    assert sorted(itertools.chain.from_iterable(shared.values())) == sorted({*examples.FILES.values(), *folders})
+    for directory, files in shared.items():
+        ending = directory.removeprefix("share/agenthost").removeprefix("/")
+        assert {Path(file).parent for file in files} == {Path("ops") / ending}
+
+
+def test_the_units_of_a_package_start_its_own_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    units = examples.files("systemd")
+    monkeypatch.setattr(installation, "IS_CHECKOUT", False)
+    monkeypatch.setattr(examples, "files", lambda _: units)
+    written = {path.name: path.read_text() for path in examples.write("systemd", tmp_path)}
+    started = {line for text in written.values() for line in text.splitlines() if line.startswith("ExecStart=")}
+    assert started == {f"ExecStart=/opt/agenthost/bin/agenthost {role}" for role in ("migrate", "terminals", "web", "worker")}
+    assert not any("ops/entrypoint" in text for text in written.values())
 
 
 def test_aliases_lead_to_commands() -> None:
