@@ -36,8 +36,9 @@ STAMP = HOME / "installed.json"
 # The Python that .venv is based on; the one that runs this may be .venv's own (an activated environment).
 BASE_PYTHON: str = getattr(sys, "_base_executable", sys.executable)
 
-SERVER, DEV, ALL = "server", "dev", "all"
-"""Names of package sets: what every installation has, everything, every extra. Each extra is a set too."""
+SERVER, DEV, DOCS, ALL = "server", "dev", "docs", "all"
+"""Names of package sets: what every installation has, everything but docs, what makes the site of the documentation, every extra.
+Each extra is a set too."""
 MOST_PROCESSES = 4
 LINE_EVERY_SECONDS = 4.0
 """Progress is one line that is rewritten on a terminal, and a new line this often elsewhere."""
@@ -108,12 +109,12 @@ def read_lock(text: str) -> list[Pin]:
 
 
 def extras(pins: Sequence[Pin]) -> list[str]:
-    return sorted(frozenset().union(*(pin.sets for pin in pins)) - {SERVER, DEV})
+    return sorted(frozenset().union(*(pin.sets for pin in pins)) - {SERVER, DEV, DOCS})
 
 
 def chosen(pins: Sequence[Pin], sets: Collection[str]) -> list[Pin]:
-    """The pins of these sets. The set dev is everything."""
-    return [pin for pin in pins if DEV in sets or not pin.sets.isdisjoint(sets)]
+    """The pins of these sets. The set dev is everything but what only docs needs."""
+    return [pin for pin in pins if not pin.sets.isdisjoint(sets) or (DEV in sets and pin.sets != {DOCS})]
 
 
 def digest(pins: Sequence[Pin]) -> str:
@@ -425,7 +426,7 @@ def bring_about(asked: Collection[str], pins: Sequence[Pin]) -> None:
     """Have these sets installed, and those that are installed already."""
 
     def wanted() -> frozenset[str]:
-        return stamp()[0] & {DEV, *extras(pins)} | {SERVER, *asked}
+        return stamp()[0] & {DEV, DOCS, *extras(pins)} | {SERVER, *asked}
 
     if is_current(find(), wanted(), pins):
         return
@@ -443,11 +444,11 @@ def bring_about(asked: Collection[str], pins: Sequence[Pin]) -> None:
 def sets_asked(given: Sequence[str], known: Sequence[str], *, dev: bool) -> set[str]:
     """The sets that the options --with and --dev name. Raises ValueError with the name of an extra that does not exist."""
     named = {name.strip() for value in given for name in value.split(",")} - {""}
-    for name in sorted(named - {ALL, *known}):
+    for name in sorted(named - {ALL, DOCS, *known}):
         raise ValueError(name)
-    if dev:
-        return {DEV, *known}
-    return set(known) if ALL in named else named
+    if dev or ALL in named:
+        named |= {*known}
+    return named - {ALL} | ({DEV} if dev else set())
 
 
 def main() -> int:
@@ -463,7 +464,8 @@ def main() -> int:
         metavar="EXTRA[,EXTRA]...",
         action="append",
         default=[],
-        help="also these extras: pydantic-ai, bedrock, oidc, vertex or all (docs/providers.md says which agents need one)",
+        help="also these extras: pydantic-ai, bedrock, oidc, vertex or all (docs/providers.md says which agents need one); "
+        "docs for ops/site",
     )
     parser.add_argument("--dev", action="store_true", help="also all extras and the packages that tests and checks need")
     arguments = parser.parse_args()
@@ -472,7 +474,7 @@ def main() -> int:
         try:
             asked = sets_asked(arguments.extras, extras(pins), dev=arguments.dev)
         except ValueError as unknown:
-            parser.error(f"--with {unknown}: there is no such extra; there are {', '.join((*extras(pins), ALL))}")
+            parser.error(f"--with {unknown}: there is no such extra; there are {', '.join((*extras(pins), ALL, DOCS))}")
         bring_about(asked, pins)
     except InstallationError as error:
         say(f"{error}.")

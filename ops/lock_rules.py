@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ops import environment
-from ops.environment import ALL, DEV, LOCK, ROOT, SERVER, Pin
+from ops.environment import ALL, DEV, DOCS, LOCK, ROOT, SERVER, Pin
 
 MOST_PACKAGES = 79
 """The largest number of packages that the server alone may need, pip included, on each platform."""
@@ -27,11 +27,16 @@ _PLATFORMS = tuple(
 
 
 def requirements(project: Mapping[str, Mapping[str, object]]) -> dict[str, list[str]]:
-    """The requirements of each package set: of the server, of each extra, of the dev group."""
+    """The requirements of each package set: of the server, of each extra, of the groups dev and docs."""
     declared: Mapping[str, Sequence[str]] = project["project"]["optional-dependencies"]  # type: ignore[assignment]
     server: Sequence[str] = project["project"]["dependencies"]  # type: ignore[assignment]
-    dev: Sequence[str] = project["dependency-groups"]["dev"]  # type: ignore[assignment]
-    return {SERVER: [*server], DEV: [*dev], **{name: [*wanted] for name, wanted in declared.items() if name != ALL}}
+    groups: Mapping[str, Sequence[str]] = project["dependency-groups"]  # type: ignore[assignment]
+    return {
+        SERVER: [*server],
+        DEV: [*groups[DEV]],
+        DOCS: [*groups[DOCS]],
+        **{name: [*wanted] for name, wanted in declared.items() if name != ALL},
+    }
 
 
 def faults(pins: Sequence[Pin], wanted: Mapping[str, Sequence[str]]) -> list[str]:

@@ -66,3 +66,17 @@ def pages(root: Path) -> list[str]:
                 text = (root / entry.page).read_text(encoding="utf-8")
                 found += [inner.page for inner in entries(text, entry.page)]
     return found
+
+
+def navigation(text: str, page: str) -> str:
+    """What Sphinx makes its navigation from, for a list of pages: a hidden tree for each section, or one for a folder."""
+    if page == CONTENTS:
+        return "".join(_tree(section.entries, f":caption: {section.title}") for section in sections(text) if section.entries)
+    return _tree(entries(text, page)) if is_list_of_pages(page) else ""
+
+
+def _tree(listed: tuple[Entry, ...], *options: str) -> str:
+    # A title in the contents is short; a record's own is better than its number, by which its folder's list names it.
+    names = [entry.page.removesuffix(".md") for entry in listed]
+    lines = [f"{entry.title} </{name}>" if options else f"/{name}" for entry, name in zip(listed, names, strict=True)]
+    return "\n".join(["", "```{toctree}", ":hidden:", *options, "", *lines, "```", ""])

@@ -12,7 +12,7 @@ import pytest
 from packaging.markers import Marker
 
 from ops import environment
-from ops.environment import DEV, SERVER, Environment, Pin
+from ops.environment import DEV, DOCS, SERVER, Environment, Pin
 
 ROOT = environment.ROOT
 
@@ -68,6 +68,17 @@ def test_an_installation_has_the_server_and_the_extras_that_are_named() -> None:
     assert names(environment.chosen(pins, {SERVER})) == ["django"]
     assert names(environment.chosen(pins, {SERVER, "bedrock"})) == ["botocore", "django"]
     assert names(environment.chosen(pins, {SERVER, DEV})) == ["botocore", "django", "pytest"]
+
+
+def test_what_only_the_site_needs_is_installed_where_it_is_named_and_nowhere_else() -> None:
+    shared = LOCK.replace("# for dev", "# for dev, docs")
+    pins = environment.read_lock(shared + "sphinx==9.0.4 \\\n    --hash=sha256:ee\n    # for docs\n    # via pyproject.toml\n")
+    assert names(environment.chosen(pins, {SERVER, DEV, *KNOWN})) == ["botocore", "django", "pytest"]
+    assert names(environment.chosen(pins, {SERVER, DOCS})) == ["django", "pytest", "sphinx"]
+    assert environment.extras(pins) == KNOWN
+    assert environment.sets_asked(["docs"], KNOWN, dev=False) == {DOCS}
+    assert environment.sets_asked(["docs"], KNOWN, dev=True) == {DEV, DOCS, *KNOWN}
+    assert DOCS not in environment.sets_asked(["all"], KNOWN, dev=False)
 
 
 def test_the_options_name_sets() -> None:
@@ -140,6 +151,9 @@ def test_extras_that_are_installed_stay_and_nothing_is_done_twice(checkout: list
     assert checkout[2:] == [["botocore", "django", "pytest"]]
     environment.bring_about(set(), pins)
     assert len(checkout) == 3
+    environment.bring_about({DOCS}, pins)
+    environment.bring_about(set(), pins)
+    assert json.loads(environment.STAMP.read_text())["sets"] == ["bedrock", "dev", "docs", "pydantic-ai", "server"]
 
 
 def test_an_extra_that_the_lock_no_longer_has_is_forgotten(checkout: list[list[str]]) -> None:

@@ -22,6 +22,12 @@ django==5.2.19 \\
     # via
     #   agenthost (pyproject.toml)
     #   django-stubs
+jinja2==3.1.6 \\
+    --hash=sha256:ff
+    # via sphinx
+sphinx==9.0.4 \\
+    --hash=sha256:ab
+    # via agenthost (pyproject.toml:docs)
 """
 
 
@@ -30,6 +36,8 @@ def test_each_package_names_its_sets_and_the_packages_that_need_it() -> None:
         "server": {"django==5.2.19"},
         "bedrock": {"django==5.2.19", "botocore==1.43.2"},
         "pydantic-ai": {"django==5.2.19", "botocore==1.43.2", "boto3==1.43.2"},
+        "dev": {"django==5.2.19", "botocore==1.43.2", "boto3==1.43.2", "jinja2==3.1.6"},
+        "docs": {"django==5.2.19", "jinja2==3.1.6", "sphinx==9.0.4"},
     }
     pins = environment.read_lock(lock_file.with_sets(COMPILED, sets))
     assert [(pin.name, sorted(pin.sets), pin.via) for pin in pins] == [
@@ -37,5 +45,7 @@ def test_each_package_names_its_sets_and_the_packages_that_need_it() -> None:
         ("botocore", ["bedrock", "pydantic-ai"], ("boto3", "pyproject.toml")),
         ("cbor2", ["dev"], ("autobahn",)),
         ("django", ["server"], ("django-stubs", "pyproject.toml")),
+        ("jinja2", ["dev", "docs"], ("sphinx",)),
+        ("sphinx", ["docs"], ("pyproject.toml",)),
     ]
     assert pins[1].hashes == ("sha256:bb", "sha256:cc")

@@ -11,7 +11,7 @@ import pytest
 
 from tests.paths import ROOT
 
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 PATH = re.compile(r"`((?:agenthost|agents_app|sessions_app|tests|ops|docs)/[\w./-]*)`")
 NOW = ("architecture", "howto", "glossary", "events", "mapping", "CONTRIBUTING", "SECURITY", "README")
@@ -45,7 +45,7 @@ def test_every_link_to_a_file_or_heading_leads_there(page: Path) -> None:
             continue
         file, _, anchor = link.partition("#")
         target = (page.parent / file).resolve() if file else page
-        if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors(target)):
+        if not target.is_file() or (anchor and target.suffix == ".md" and anchor not in anchors(target)):
             missing.append(link)
     assert missing == []
 
