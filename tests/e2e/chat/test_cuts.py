@@ -84,6 +84,7 @@ def test_a_request_whose_answer_never_came_is_sent_again_and_runs_once(
     assert (len(sent), len(keys)) == (3, 1)
 
 
+@pytest.mark.slow
 def test_a_lost_json_response_is_requested_again(desk: Desk, model: ModelServer, proxy: CuttingProxy) -> None:
     prompt = model.script([steps.text("in one piece")])
     proxy.cut_within(b"one piece")
@@ -141,6 +142,7 @@ def test_the_chat_works_with_another_aap_server(chat: Start, stranger: ForeignSe
     terminal.expect("> hello")
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_waiting_for_a_limit(chat: Start, stranger: ForeignServer) -> None:
     terminal = chat("stranger", "--url", stranger.url)
     terminal.expect(PROMPT)
@@ -157,6 +159,7 @@ def test_ctrl_c_stops_waiting_for_a_limit(chat: Start, stranger: ForeignServer) 
     terminal.expect("you said: third")
 
 
+@pytest.mark.slow
 def test_a_lost_connection_to_a_server_without_resuming_is_reported_and_nothing_is_repeated(
     desk: Desk, stranger: ForeignServer
 ) -> None:
@@ -175,6 +178,7 @@ def test_a_message_is_not_repeated_to_a_server_without_idempotency_keys(desk: De
     assert stranger.turns == []
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
@@ -193,6 +197,7 @@ def test_invalid_responses_of_a_server_are_reported(
     assert words in done.stderr
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("meta", [{"version": "3", "agents": []}, {"version": 4, "agents": []}, [], {"agents": {}}])
 def test_servers_that_are_not_version_3_are_refused(desk: Desk, stranger: ForeignServer, meta: object) -> None:
     stranger.meta = meta

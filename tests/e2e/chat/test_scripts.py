@@ -44,6 +44,7 @@ def test_the_message_is_read_from_stdin_where_that_is_no_terminal(desk: Desk) ->
     assert (done.returncode, done.stdout, done.stderr) == (0, "echo: two\nlines\n", "")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("shell", "words"), [("printf '\\377' | \"$@\"", "not UTF-8 text"), ('"$@" <&-', "The message is empty")]
 )
@@ -71,6 +72,7 @@ def test_calls_that_nobody_can_approve_are_denied(desk: Desk, hall: Server, mode
     assert model.requests_of(prompt)[1].messages[-1]["content"].startswith("Tool call denied: no user is present")
 
 
+@pytest.mark.slow
 def test_output_of_a_tool_is_not_in_the_answer(desk: Desk, model: ModelServer) -> None:
     (desk.directory / "loud.py").write_text(
         'def shout(word: str) -> str:\n    "Shouts."\n    print("SHOUTING")\n    return word.upper()\n'
@@ -87,6 +89,7 @@ def test_model_text_in_a_pipe_has_no_control_characters(desk: Desk, model: Model
     assert done.stdout == "a␛[2Jb\tc\nd\n"
 
 
+@pytest.mark.slow
 def test_an_image_and_a_resumed_session_in_scripts(desk: Desk, model: ModelServer) -> None:
     (desk.directory / "boat.png").write_bytes(png())
     prompt, later = model.script([steps.text("seen")]), model.script([steps.text("again")])
@@ -100,6 +103,7 @@ def test_an_image_and_a_resumed_session_in_scripts(desk: Desk, model: ModelServe
     assert len(model.requests_of(later)[0].messages) == 4
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("step", "code"),
     [(steps.finish("length"), 6), (steps.finish("content_filter"), 6), (steps.error_object(), 1)],
@@ -159,12 +163,14 @@ def test_usage_errors_have_one_line_and_an_exit_code(
     assert "two words" not in stderr
 
 
+@pytest.mark.slow
 def test_without_key_and_terminal_the_error_names_the_variable(desk: Desk) -> None:
     done = desk.once("echo", "--once", "x", environment={"AGENTHOST_KEY": ""})
     assert done.returncode == 2
     assert "set AGENTHOST_KEY" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_key_without_the_scope_has_another_error_than_a_wrong_key(desk: Desk, hall: Server) -> None:
     done = desk.once("echo", "--once", "x", environment={"AGENTHOST_KEY": hall.keys.reader})
     assert done.returncode == 4
@@ -177,6 +183,7 @@ def test_an_unreachable_chat_server_is_named_with_the_reason(desk: Desk) -> None
     assert "connection refused" in done.stderr
 
 
+@pytest.mark.slow
 def test_servers_of_other_protocols_are_recognized(desk: Desk, hall: Server) -> None:
     done = desk.once("echo", "--once", "x", "--url", f"{hall.origin()}/aap/v2")
     assert done.returncode == 3
@@ -186,6 +193,7 @@ def test_servers_of_other_protocols_are_recognized(desk: Desk, hall: Server) -> 
     assert "No AAP endpoint at" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_refused_message_is_shown_with_the_json_pointer(desk: Desk, stranger: ForeignServer) -> None:
     errors = [{"pointer": "/messages/0/content", "detail": "too \x1b[1mblunt"}]
     problem = json.dumps({"title": "Unprocessable", "detail": "Not so.", "errors": errors}).encode()
@@ -219,6 +227,7 @@ keys.set_limits(ApiKey.objects.get(prefix=sys.argv[1]), Limits(turns_per_minute=
 """
 
 
+@pytest.mark.slow
 def test_a_limit_longer_than_the_wait_ends_the_chat(desk: Desk, hall: Server) -> None:
     key = hall.new_tenant().key
     assert key is not None
@@ -231,6 +240,7 @@ def test_a_limit_longer_than_the_wait_ends_the_chat(desk: Desk, hall: Server) ->
     assert "Limit reached (429): This key has reached its limit of 1 turns per minute." in second.stderr
 
 
+@pytest.mark.slow
 def test_a_turn_already_running_is_reported(desk: Desk, hall: Server, model: ModelServer) -> None:
     session = hall.alice.create()
     with hall.alice.stream(session, model.script([steps.text("busy"), steps.gate("busy")])) as stream:
@@ -305,6 +315,7 @@ def test_manage_chat_issues_no_key_without_a_tenant_and_none_for_other_servers(
     assert not [line for line in hall.manage("list_keys", "--all").splitlines() if "manage.py chat" in line and "active" in line]
 
 
+@pytest.mark.slow
 def test_the_installed_program_runs(desk: Desk, tmp_path: Path) -> None:
     """What pip makes of the project: a wheel with everything the server needs, and the script."""
     pytest.importorskip("setuptools", minversion="77")

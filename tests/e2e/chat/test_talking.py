@@ -63,6 +63,7 @@ def test_text_is_shown_while_it_streams_and_thinking_is_dimmed(chat: Start, mode
     assert "hm hm\nfirst second\n" in terminal.text
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
 def test_no_color_disables_escape_sequences(chat: Start, model: ModelServer, variables: dict[str, str]) -> None:
     prompt = model.script([steps.thinking("hm"), steps.text("plain")])
@@ -78,6 +79,7 @@ def test_no_color_disables_escape_sequences(chat: Start, model: ModelServer, var
         assert b"\x1b" not in terminal.raw
 
 
+@pytest.mark.slow
 def test_a_terminal_without_unicode_shows_replacements(chat: Start, model: ModelServer) -> None:
     prompt = model.script([steps.text("naïve ☃ done")])
     terminal = chat("echo", TERM="dumb", PYTHONIOENCODING="latin-1")
@@ -123,6 +125,7 @@ def test_an_answer_is_shown_as_markdown_wrapped_by_words(chat: Start, model: Mod
     assert b"\x1b[1mhigh\x1b[0m" in terminal.raw
 
 
+@pytest.mark.slow
 def test_a_terminal_that_is_resized_within_an_answer_wraps_the_rest_at_its_new_width(chat: Start, model: ModelServer) -> None:
     first, rest = "one two three four five six seven eight nine ten ", "eleven twelve thirteen fourteen fifteen sixteen"
     prompt = model.script([steps.text(first), steps.gate("resizing"), steps.text(rest)])
@@ -154,6 +157,7 @@ def test_waiting_is_shown_until_the_answer_comes_and_ctrl_c_stops_it(chat: Start
     terminal.expect(PROMPT)
 
 
+@pytest.mark.slow
 def test_rendered_text_cannot_control_the_terminal(chat: Start, model: ModelServer) -> None:
     evil = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"
     text = f"# {evil}\n**{evil}**\n```{evil}\n{evil}\n```\n|{evil}|\n|-|\n|{evil}|\n[x](http://{evil}) end"
@@ -169,6 +173,7 @@ def test_rendered_text_cannot_control_the_terminal(chat: Start, model: ModelServ
     assert "\u202e" not in shown
 
 
+@pytest.mark.slow
 def test_tokens_are_shown_after_an_answer_and_dates_in_the_list(chat: Start, model: ModelServer, hall: Server) -> None:
     key = hall.new_tenant().key
     assert key is not None
@@ -229,6 +234,7 @@ def test_a_trusted_tool_asks_no_more_in_this_session(chat: Start, model: ModelSe
     assert {"name": "tide_table", "trust": True} in tools
 
 
+@pytest.mark.slow
 def test_ctrl_d_during_a_turn_leaves_at_its_end(chat: Start, model: ModelServer) -> None:
     terminal = chat("pilot")
     terminal.expect(PROMPT)
@@ -240,6 +246,7 @@ def test_ctrl_d_during_a_turn_leaves_at_its_end(chat: Start, model: ModelServer)
     assert terminal.ends() == 0
 
 
+@pytest.mark.slow
 def test_several_permissions_are_given_at_once(chat: Start, model: ModelServer, hall: Server) -> None:
     calls = [steps.call("tide_table", {"harbour": each}) for each in ("A1", "A2", "A3")]
     terminal = chat("pilot")
@@ -272,6 +279,7 @@ def test_text_typed_before_a_question_is_not_its_answer(chat: Start, model: Mode
     assert hall.tools.executions("tide_table", harbour="Rash") == 0
 
 
+@pytest.mark.slow
 def test_a_line_started_before_a_question_is_kept_for_the_next_message(chat: Start, model: ModelServer, hall: Server) -> None:
     prompt = model.script(
         [steps.text("wait"), steps.gate("writing"), steps.call("tide_table", {"harbour": "Haste"})], [steps.text("well")]
@@ -293,6 +301,7 @@ def test_a_line_started_before_a_question_is_kept_for_the_next_message(chat: Sta
     assert hall.tools.executions("tide_table", harbour="Haste") == 0
 
 
+@pytest.mark.slow
 def test_an_answer_to_one_permission_is_no_answer_to_the_next(chat: Start, model: ModelServer, hall: Server) -> None:
     calls = [steps.call("tide_table", {"harbour": each}) for each in ("B1", "B2")]
     terminal = chat("pilot")
@@ -308,6 +317,7 @@ def test_an_answer_to_one_permission_is_no_answer_to_the_next(chat: Start, model
     terminal.expect("> y")
 
 
+@pytest.mark.slow
 def test_text_typed_after_a_secret_is_not_lost(chat: Start) -> None:
     terminal = chat("pilot")
     terminal.expect(PROMPT)
@@ -319,6 +329,7 @@ def test_text_typed_after_a_secret_is_not_lost(chat: Start) -> None:
     assert "quick-secret" not in terminal.text
 
 
+@pytest.mark.slow
 def test_long_arguments_are_shown_in_full_before_they_are_allowed(chat: Start, model: ModelServer) -> None:
     harbour = "x" * 900 + "THE END"
     terminal = chat("pilot")
@@ -434,6 +445,7 @@ def test_tools_of_a_python_file_run_here(chat: Start, desk: Desk, model: ModelSe
     assert requests[2].messages[-1]["content"].startswith("Tool execution failed: ship: Field required")
 
 
+@pytest.mark.slow
 def test_the_user_types_the_result_of_a_declared_tool(chat: Start, desk: Desk, model: ModelServer) -> None:
     (desk.directory / "tools.json").write_text(json.dumps([{"name": "weather", "description": "How it is outside."}]))
     prompt = model.script([steps.call("weather", {"where": "here"})], [steps.call("weather", {})], [steps.text("thanks")])
@@ -494,6 +506,7 @@ def test_options_are_shown_and_changed_and_a_secret_is_never_seen(chat: Start, m
     assert "-secret" not in terminal.text
 
 
+@pytest.mark.slow
 def test_an_image_of_a_file_goes_with_the_next_message(chat: Start, desk: Desk, model: ModelServer) -> None:
     (desk.directory / "a boat.png").write_bytes(png())
     (desk.directory / "fake.png").write_bytes(b"not at all")
@@ -517,6 +530,7 @@ def test_an_image_of_a_file_goes_with_the_next_message(chat: Start, desk: Desk, 
     assert parts[1]["image_url"]["url"].startswith("data:image/png;base64,iVBORw0KGgo")
 
 
+@pytest.mark.slow
 def test_an_agent_that_takes_no_images_is_not_sent_one(chat: Start, desk: Desk) -> None:
     (desk.directory / "boat.png").write_bytes(png())
     terminal = chat("bare")
@@ -544,6 +558,7 @@ def test_ctrl_c_stops_the_turn_at_the_server_and_says_so(chat: Start, model: Mod
     terminal.expect("echo: still there?")
 
 
+@pytest.mark.slow
 def test_cancel_typed_during_a_turn_stops_it(chat: Start, model: ModelServer) -> None:
     prompt = model.script([steps.text("going on "), steps.hang()])
     terminal = chat("echo")
@@ -558,6 +573,7 @@ def test_cancel_typed_during_a_turn_stops_it(chat: Start, model: ModelServer) ->
     terminal.expect("Nothing is running.")
 
 
+@pytest.mark.slow
 def test_ctrl_c_at_a_question_stops_the_waiting_turn(chat: Start, model: ModelServer, hall: Server) -> None:
     terminal = chat("pilot")
     terminal.expect(PROMPT)
@@ -570,6 +586,7 @@ def test_ctrl_c_at_a_question_stops_the_waiting_turn(chat: Start, model: ModelSe
     assert hall.tools.executions("tide_table", harbour="Nowhere") == 0
 
 
+@pytest.mark.slow
 def test_ctrl_c_drops_a_line_and_exits_at_an_empty_prompt(chat: Start) -> None:
     terminal = chat("echo")
     terminal.expect(PROMPT)
@@ -618,6 +635,7 @@ def test_a_session_is_resumed_with_its_history_and_settings(chat: Start, model: 
     assert [message["content"] for message in request.messages[1:]] == [first, "one fish", later]
 
 
+@pytest.mark.slow
 def test_an_open_permission_is_asked_again_at_resume(chat: Start, model: ModelServer, hall: Server) -> None:
     terminal = chat("pilot")
     terminal.expect(PROMPT)
@@ -645,6 +663,7 @@ def test_a_running_turn_is_joined_at_resume(chat: Start, model: ModelServer, hal
         stream.rest()
 
 
+@pytest.mark.slow
 def test_a_message_during_a_running_turn_can_be_sent_after_it(chat: Start, model: ModelServer, hall: Server) -> None:
     prompt = model.script([steps.text("somebody else's "), steps.gate("theirs"), steps.text("turn")])
     terminal = chat("echo")
@@ -700,6 +719,7 @@ def test_sessions_are_listed_switched_and_begun_anew(chat: Start, hall: Server) 
     assert "beta" not in shown
 
 
+@pytest.mark.slow
 def test_continued_and_pasted_lines_are_one_message(chat: Start, model: ModelServer) -> None:
     terminal = chat("echo")
     terminal.expect(PROMPT)
@@ -714,6 +734,7 @@ def test_continued_and_pasted_lines_are_one_message(chat: Start, model: ModelSer
     terminal.expect("echo: pasted\ntogether")
 
 
+@pytest.mark.slow
 def test_pasted_lines_are_one_message_without_readline_too(chat: Start) -> None:
     terminal = chat("echo", TERM="dumb")
     terminal.expect(PROMPT)
@@ -721,6 +742,7 @@ def test_pasted_lines_are_one_message_without_readline_too(chat: Start) -> None:
     terminal.expect("echo: one\ntwo")
 
 
+@pytest.mark.slow
 def test_an_unknown_command_suggests_a_similar_one(chat: Start) -> None:
     terminal = chat("echo")
     terminal.expect(PROMPT)
@@ -734,6 +756,7 @@ def test_an_unknown_command_suggests_a_similar_one(chat: Start) -> None:
     terminal.expect("echo: /not a command")
 
 
+@pytest.mark.slow
 def test_without_an_agent_name_the_user_chooses_from_a_list(chat: Start) -> None:
     terminal = chat()
     terminal.expect("1 echo")
@@ -764,6 +787,7 @@ def test_once_at_a_terminal_asks_for_permissions(chat: Start, model: ModelServer
     assert hall.tools.executions("tide_table", harbour="Onceport") == 1
 
 
+@pytest.mark.slow
 def test_token_limits_and_failures_are_shown(chat: Start, model: ModelServer) -> None:
     terminal = chat("echo")
     terminal.expect(PROMPT)
@@ -775,6 +799,7 @@ def test_token_limits_and_failures_are_shown(chat: Start, model: ModelServer) ->
     terminal.expect(PROMPT)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("agent", ["mute", "bare"])
 def test_agents_with_fewer_stream_modes_work_in_the_chat(chat: Start, model: ModelServer, agent: str) -> None:
     terminal = chat(agent)
