@@ -160,6 +160,7 @@ def test_every_alert_fires_when_it_should(scene: tuple[Server, Watch, list[int]]
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(alice.turn, session, model.script([steps.text("Late.")]))
         watch.until("AgenthostQueueStuck")
+        watch.until("AgenthostQueueWithoutWorker")
         server.workers.append(server._start("worker", AGENTHOST_METRICS_PORT=str(ports[1])))
         assert waiting.result(120).text == "Late."
 

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from django.db.models import F
 
 from agents_app.fair.rates import Rates
 from agents_app.outbound.policy import Policy
@@ -438,8 +439,9 @@ async def test_the_terminals_of_a_dead_service_end_without_a_code(client: Watche
     await shows(client, URI, "alive1")
 
     def die() -> None:
-        """As if the service had been killed and its lease had run out."""
-        Terminal.objects.update(service="dead")
+        """As if the service had been killed and its lease had run out. With another fence, because this one still runs, and may
+        find out and report the end of the shell before it is the dead one's."""
+        Terminal.objects.update(service="dead", fence=F("fence") + 1)
         services.sweep(live_workers.database_clock() + timedelta(seconds=60))
 
     await database.run(die)
