@@ -349,6 +349,7 @@ def _until(process: subprocess.Popen[str], words: str) -> str:
     raise AssertionError(f"{words!r} was not printed: {''.join(read)}")
 
 
+@pytest.mark.slow
 async def test_a_session_is_printed_live_in_a_terminal(mortal: Server, model: ModelServer) -> None:
     prompt = model.script([steps.text("tide is \x1b[2J"), steps.call("tide_table", {"harbour": "Bree"})], [steps.text("high")])
     async with watching(mortal, mortal.keys.alice, "one") as one:

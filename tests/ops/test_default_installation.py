@@ -118,6 +118,7 @@ def wheel(folder: Path, name: str, code: str, *requires: str) -> None:
         archive.writestr(f"{info}/RECORD", "")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("place", ["checkout", "image"])
 def test_packages_of_tools_are_installed_as_the_documentation_says(tmp_path: Path, place: str) -> None:
     section = (ROOT / "docs" / "packages.md").read_text()

@@ -20,6 +20,7 @@ import pytest
 from django.db import IntegrityError, NotSupportedError
 
 from agenthost import processes, web_server
+from ops import migrated_database
 from ops.services import free_port
 from sessions_app.core.base import process_loop
 from tests.e2e.server import as_role, own_database, own_role
@@ -195,7 +196,7 @@ on_postgres = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def migrated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A database of this release, marked with the keys of these tests."""
-    with own_database(os.environ["DATABASE_URL"]) as url:
+    with own_database(os.environ["DATABASE_URL"], migrated_database.name() or "template1") as url:
         done = run(tmp_path_factory.mktemp("migrated"), "migrate", DATABASE_URL=url, **PRODUCTION)
         assert done.returncode == 0, done.stderr
         yield url
