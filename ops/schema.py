@@ -11,9 +11,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-# What Django's command writes after the migrations, and SQLite by itself.
-_NOT_OF_MIGRATIONS = ("django_content_type", "auth_permission", "sqlite_sequence")
-
 
 def made_by_migrations(directory: Path) -> str:
     """Run all migrations one after the other in a new database, and describe what is in it then."""
@@ -34,28 +31,23 @@ def described(database: sqlite3.Connection) -> str:
     from agenthost.sqlite.new_database import RECORD
 
     objects = database.execute("select type, name, sql from sqlite_master where sql is not null order by rowid").fetchall()
-    virtual = [name for kind, name, sql in objects if kind == "table" and sql.lower().startswith("create virtual table")]
+    virtual = [name for _, name, sql in objects if sql.lower().startswith("create virtual table")]
+    # A virtual table makes the tables behind it, and SQLite its own.
+    made_by_sqlite = ("sqlite_", *(f"{table}_" for table in virtual))
+    ours = [(kind, name, sql) for kind, name, sql in objects if not name.startswith(made_by_sqlite)]
+    if filled := [name for kind, name, _ in ours if kind == "table" and name not in virtual and has_rows(database, name)]:
+        raise SystemExit(f"migrations write rows to {', '.join(filled)}, and ops/schema records tables only: extend it")
     lines = [
         "-- Written by ops/schema from the migrations: not to be edited.",
         *(f"{RECORD}{app}.{name}" for app, name in database.execute("select app, name from django_migrations order by id")),
+        *(f"{sql};" for wanted in ("table", "index", "trigger", "view") for kind, _, sql in ours if kind == wanted),
     ]
-    for wanted in ("table", "index", "trigger", "view"):
-        for kind, name, sql in objects:
-            # A virtual table makes the tables behind it.
-            behind = any(name.startswith(f"{table}_") for table in virtual)
-            if kind == wanted and not behind and not name.startswith("sqlite_"):
-                lines.append(f"{sql};")
-    filled = [
-        name
-        for kind, name, _ in objects
-        if kind == "table"
-        and name not in (*_NOT_OF_MIGRATIONS, "django_migrations", *virtual)
-        and not any(name.startswith(f"{table}_") for table in virtual)
-        and database.execute(f'select exists (select 1 from "{name}")').fetchone()[0]
-    ]
-    if filled:
-        raise SystemExit(f"migrations write rows to {', '.join(filled)}: {__name__} does not record rows yet")
     return "\n".join(lines) + "\n"
+
+
+def has_rows(database: sqlite3.Connection, table: str) -> bool:
+    found = database.execute(f'select exists (select 1 from "{table}")').fetchone()
+    return table != "django_migrations" and bool(found[0])
 
 
 def main() -> int:

@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from ops import pytest_runs
+from tests import conftest
 from tests.paths import ROOT
 
 
@@ -72,3 +73,24 @@ def test_the_shared_server_changes_its_shape_once() -> None:
     shared = [each for each in items if "e2e" in each.nodeid]
     assert items[2:6] == shared
     assert [each.callspec.params["server"] for each in shared] == ["embedded"] * 2 + ["production"] * 2  # type: ignore[attr-defined]
+
+
+def test_of_variants_the_first_case_is_in_the_first_tier() -> None:
+    slow: list[str] = []
+
+    def case(nodeid: str, *marks: str) -> Any:
+        found: Any = item(nodeid)
+        found.get_closest_marker = lambda name: name if name in marks else None
+        found.add_marker = lambda _mark: slow.append(nodeid)
+        return found
+
+    conftest.pytest_collection_modifyitems(
+        [
+            case("tests/pure/test_a.py::test_one[x]", "variants", "slow"),
+            case("tests/pure/test_a.py::test_one[y]", "variants"),
+            case("tests/pure/test_a.py::test_one[z]", "variants"),
+            case("tests/pure/test_a.py::test_two[x]"),
+            case("tests/pure/test_a.py::test_two[y]"),
+        ]
+    )
+    assert slow == ["tests/pure/test_a.py::test_one[z]"]

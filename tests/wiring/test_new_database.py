@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def empty(tmp_path: Path) -> Iterator[BaseDatabaseWrapper]:
-    """A connection to an SQLite database without tables, whatever database the tests run on."""
+    """A connection to an SQLite database without tables. The tests' own database may be Postgres."""
     described = {
         **settings.DATABASES["default"],
         "ENGINE": "agenthost.sqlite",

@@ -151,7 +151,7 @@ def test_a_claim_reads_no_turns_of_other_queues(alice: World) -> None:
             numbered = statement
             for number in range(1, statement.count("%s") + 1):
                 numbered = numbered.replace("%s", f"${number}", 1)
-            # As an installation has them, whatever other tests have left in the statistics.
+            # As in an installation: the statistics of other tests' rows would be used otherwise.
             add(1000, "done")
             add(200, "waiting")
             add(10_000, "queued")
